@@ -1,4 +1,4 @@
-//! What was typed: the command line and its environment variables, not yet what they mean.
+//! The command line and its environment variables, before they are interpreted.
 
 mod help;
 mod order;
@@ -12,7 +12,7 @@ use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
 use strait_daemon::cluster::flags::{self, ClusterFlags};
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
-use strait_daemon::given::Given;
+use strait_daemon::flag_values::FlagValues;
 use strait_daemon::show::ShowArgs;
 use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
@@ -27,7 +27,7 @@ pub(crate) use help::command;
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
 ///
-/// Exit status: 0 done, 64 wrong usage or configuration (nothing was touched), 1 anything else.
+/// Exit status: 0 success, 64 wrong usage or configuration (nothing was changed), 1 any other error.
 #[derive(Debug, Parser)]
 #[command(name = "strait", version, propagate_version = true)]
 pub(crate) struct Args {
@@ -42,80 +42,77 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a gateway
     ///
-    /// From a configuration file, or in a pod from the objects of the API server; there, flags that
-    /// are not known are ignored with a warning, as releases of Liqo differ in theirs.
+    /// Configured by a file, or in a pod by objects of the API server. In a pod, unknown flags are ignored with a
+    /// warning, because releases of Liqo differ in their flags.
     ///
-    /// SIGHUP reads the file again and applies what changed: sessions and learned endpoints
-    /// survive. SIGTERM and SIGINT send what is under way and exit with status 0.
+    /// SIGHUP reloads the file and applies the changes; sessions and learned endpoints survive. SIGTERM and SIGINT
+    /// send the packets in progress and exit with status 0.
     ///
     /// The admin port (metrics_address) serves /metrics, /healthz, /readyz, /config and /log.
-    /// `PUT /log?level=FILTER` changes what is logged until the process ends; only from a loopback
-    /// address, as others may be let in to scrape.
+    /// `PUT /log?level=FILTER` changes the log filter until the process ends; it is accepted only from a loopback
+    /// address, because the port may be open to scrapers.
     Gateway(Box<GatewayArgs>),
-    /// Make a WireGuard device for `wg` and `wg-quick`, as `wireguard-go NAME` does
+    /// Create a WireGuard device for `wg` and `wg-quick`, like `wireguard-go NAME`
     ///
-    /// It has no address, is not up, and waits for configuration on /var/run/wireguard/NAME.sock. Without
-    /// --foreground the command ends when the device is there, which goes on in the background until
-    /// SIGTERM or SIGINT comes, or until the device or its socket is removed.
+    /// The device has no address, is down, and is configured over /var/run/wireguard/NAME.sock. Without --foreground
+    /// the command returns once the device exists. The device then runs in the background until SIGTERM or SIGINT, or
+    /// until the device or its socket is removed.
     ///
-    /// A link to this program called `strait-device` means the same, for wg-quick:
-    /// WG_QUICK_USERSPACE_IMPLEMENTATION=strait-device. LOG_LEVEL (verbose, error or silent) counts as for
-    /// wireguard-go unless --log-level or RUST_LOG is given; without all of them nothing is logged in the
-    /// background.
+    /// A link to this program named `strait-device` does the same, for wg-quick:
+    /// WG_QUICK_USERSPACE_IMPLEMENTATION=strait-device. LOG_LEVEL (verbose, error or silent) works as with
+    /// wireguard-go unless --log-level or RUST_LOG is set; without any of them the background process logs nothing.
     Device(DeviceArgs),
     /// Show the WireGuard devices of this host and their peers
     ///
-    /// As `wg show` does, of gateways, of `strait device` and of any other WireGuard in user space; of
-    /// ours also the round trip, the path MTU, and what was dropped why. Secrets are not shown.
+    /// Like `wg show`, for gateways, for `strait device` and for any other userspace WireGuard; for ours also the
+    /// round trip, the path MTU, and the drops by reason. Secrets are not shown.
     ///
-    /// Exit status: 0 done, 69 no such device answers, or one does not answer as it should. Of several the
-    /// others are shown all the same.
+    /// Exit status: 0 success, 69 the device does not answer, or one of several gives an invalid answer; the others
+    /// are still shown.
     Show(ShowArgs),
-    /// Find what is wrong in a cluster or in a configuration file, with a remedy each
+    /// Check a cluster or a configuration file, and print a remedy for each problem
     ///
-    /// Of a cluster: the API, the operator, prefixes, gateways, keys, connections and rights; with
-    /// --remote-kubeconfig or --remote-context of both, and whether they fit together. With --config: of
-    /// that file, and what a gateway would do with it. Nothing is changed.
+    /// Checks the API, the operator, prefixes, gateways, keys, connections and access rights of a cluster; with
+    /// --remote-kubeconfig or --remote-context, of both clusters and whether they match. With --config, checks that
+    /// file and shows what a gateway would do with it. Nothing is changed.
     ///
-    /// Exit status: 0 nothing is wrong but for warnings, 1 something is, or the cluster cannot be asked,
-    /// 64 wrong usage, or a wrong file.
+    /// Exit status: 0 no errors (warnings are possible), 1 errors were found or the API server cannot be reached, 64
+    /// wrong usage or a wrong file.
     Check(Box<CheckArgs>),
-    /// Make gateways of the objects that ask for them
+    /// Create gateways from GatewayServer and GatewayClient objects
     ///
-    /// For clusters without Liqo, whose controllers do the same. In a pod, or where KUBECONFIG says. Of
-    /// several replicas one works, the one that holds the Lease `strait-operator`. SIGTERM and SIGINT end
-    /// it with exit status 0; what was made stays.
+    /// For clusters without Liqo, whose controllers do the same. Runs in a pod, or with KUBECONFIG. Of several
+    /// replicas the holder of the Lease `strait-operator` is active. SIGTERM and SIGINT end it with exit status 0;
+    /// the created objects stay.
     Operator(OperatorArgs),
-    /// Lead packets of this node to the gateways
+    /// Route packets of this node to the gateways
     ///
-    /// For clusters without Liqo, on every node, in its network. In a pod, or where KUBECONFIG says.
-    /// Keeps routes for the prefixes of remote clusters in a table of its own; a gateway that moves is
-    /// followed. SIGTERM and SIGINT end it with exit status 0 and leave the routes; `--clean-up` removes
-    /// them.
+    /// For clusters without Liqo, on every node, in its network namespace. Runs in a pod, or with KUBECONFIG. Keeps
+    /// routes for the prefixes of remote clusters in its own routing table and follows gateways that move. SIGTERM
+    /// and SIGINT end it with exit status 0 and keep the routes; `--clean-up` removes them.
     Node(NodeArgs),
-    /// Say what becomes of a packet, and why
+    /// Explain how a gateway handles a packet, and why
     ///
-    /// Asks the gateway that runs on this host, or a configuration file, and changes nothing: no
-    /// packet is sent and no flow is remembered. Outbound (the default), SRC and DST are addresses
-    /// as this cluster knows them. Inbound, they are addresses as they stand on the wire between
-    /// gateways: the real one of the remote, and ours as the remote knows it.
+    /// Asks the gateway on this host, or reads a configuration file, and changes nothing: no packet is sent and no
+    /// flow is created. Outbound (the default), SRC and DST are addresses as this cluster sees them. Inbound, they
+    /// are addresses as on the wire between gateways: the remote's real address, and ours as the remote sees it.
     ///
-    /// Exit status: 0 the packet would go, 1 it would not, 64 wrong question or configuration, 69 no
+    /// Exit status: 0 the packet would be forwarded, 1 it would not, 64 wrong question or configuration, 69 no
     /// gateway answers.
     Explain(ExplainArgs),
-    /// Join two clusters with the same pod CIDR, on this machine, and show it
+    /// Connect two clusters with the same pod CIDR on this machine, as a demonstration
     ///
-    /// Makes pods, gateways and the network between them in network namespaces, moves ping, TCP and
-    /// UDP both ways, and cleans up. Needs root, or unprivileged user namespaces. Exit status 0 only
-    /// if everything arrived.
+    /// Creates pods, gateways and the network between them in network namespaces, sends ping, TCP and UDP in both
+    /// directions, and cleans up. Needs root, or unprivileged user namespaces. Exit status 0 only if everything
+    /// arrived.
     Demo(DemoArgs),
-    /// Make and convert keys
+    /// Generate and convert keys
     #[command(subcommand)]
     Key(KeyCommand),
     /// Print the custom resource definitions of the API
     ///
-    /// YAML for `kubectl apply --server-side -f -`, sorted by name. They are those of Liqo; a
-    /// cluster that runs Liqo has them.
+    /// YAML for `kubectl apply --server-side -f -`, sorted by name. They are Liqo's definitions; a cluster with Liqo
+    /// has them.
     Crds(CrdsArgs),
     #[command(flatten)]
     User(UserCommand),
@@ -129,31 +126,32 @@ pub(crate) struct GatewayArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ClusterFlags,
-    /// What was typed and is not known.
+    /// Unknown flags, which are ignored.
     #[arg(skip)]
     pub(crate) ignored: Vec<String>,
-    /// What was typed, with where.
+    /// The values of all flags and where they come from.
     #[arg(skip)]
-    pub(crate) given: Given,
+    pub(crate) flag_values: FlagValues,
 }
 
 impl GatewayArgs {
-    /// Whether an API server feeds this gateway.
+    /// Whether this gateway is configured by an API server.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.config.is_none() && (self.cluster.kube || in_pod())
     }
 }
 
-/// Flags of `strait check` that mean something beside a file.
-const BESIDE_A_CHECKED_FILE: [&str; 5] = ["config", "json", "log_format", "log_level", "output"];
+/// Flags of `strait check` that work together with `--config`.
+const ALLOWED_WITH_CHECKED_FILE: [&str; 5] =
+    ["config", "json", "log_format", "log_level", "output"];
 
 /// `strait key`
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a private key and print it as base64
+    /// Generate a private key and print it as base64
     Generate {
-        /// Write the key to a new file that only its owner may read, and print the public key
-        /// instead. An existing file is never overwritten
+        /// Write the key to a new file that only its owner may read, and print the public key instead. An existing
+        /// file is never overwritten
         #[arg(long, env = "STRAIT_KEY_OUTPUT", value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -168,12 +166,12 @@ pub(crate) enum KeyCommand {
 /// `strait crds`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CrdsArgs {
-    /// Write a file for each definition into this folder instead; files of these names are replaced
+    /// Write each definition to a file in this folder instead; existing files of these names are replaced
     #[arg(long, env = "STRAIT_CRDS_OUTPUT", value_name = "DIRECTORY")]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Parses the command line, the name of the program first.
+/// Parses the command line, which starts with the name of the program.
 ///
 /// # Errors
 ///
@@ -183,7 +181,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    let mut words = arranged(words);
+    let mut words = normalized(words);
     let is_for_a_cluster = is_for_a_cluster(&words);
     let mut ignored = Vec::new();
     loop {
@@ -205,17 +203,17 @@ where
     }
 }
 
-/// The command whose help shows what can be typed in the place of `words`, as `strait network connect`.
+/// The command that shows the help for `words`, such as `strait network connect --help`.
 pub(crate) fn help_for<I, T>(words: I) -> String
 where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    format!("{} --help", order::path(&command(), &arranged(words)))
+    format!("{} --help", order::path(&command(), &normalized(words)))
 }
 
-/// What was typed, with the verbs first; with the one that the name of the program or a pod implies.
-fn arranged<I, T>(words: I) -> Vec<OsString>
+/// The command line with the subcommands first, and with the one that the program's name or a pod implies.
+fn normalized<I, T>(words: I) -> Vec<OsString>
 where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
@@ -233,14 +231,14 @@ where
     words
 }
 
-/// Whether this program was started by the name under which it is a device.
+/// Whether the program was started under the name that means `strait device`.
 fn is_called_device(words: &[OsString]) -> bool {
     let program = words.first().and_then(|word| Path::new(word).file_name());
 
     program == Some(OsStr::new(device::PROGRAM))
 }
 
-/// Whether `words` are what Liqo's templates give to an image that has one command.
+/// Whether `words` have no subcommand, as in Liqo's templates, whose images have one command.
 fn is_without_subcommand(words: &[OsString]) -> bool {
     let first = words.get(1).map(|word| word.to_string_lossy());
 
@@ -256,18 +254,18 @@ fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
     let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     args.log.is_level_given = matches.value_source("log_level") != Some(ValueSource::DefaultValue);
     let (command, matches) = innermost(&command, &matches);
-    let given = Given::new(command, matches);
-    if let Some(statement) = at_odds(&args.command, &given) {
+    let flag_values = FlagValues::new(command, matches);
+    if let Some(statement) = conflict(&args.command, &flag_values) {
         return Err(command.clone().error(ErrorKind::ArgumentConflict, statement));
     }
     if let Command::Gateway(gateway) = &mut args.command {
-        gateway.given = given;
+        gateway.flag_values = flag_values;
     }
 
     Ok(args)
 }
 
-/// The subcommand that was typed, of the subcommand that was typed, and so on.
+/// The innermost subcommand on the command line.
 fn innermost<'a>(
     command: &'a clap::Command,
     matches: &'a ArgMatches,
@@ -280,29 +278,29 @@ fn innermost<'a>(
     inner.unwrap_or((command, matches))
 }
 
-/// What to say of a flag that means nothing beside the others, or without them.
-fn at_odds(command: &Command, given: &Given) -> Option<String> {
+/// The error for a flag that has no effect with, or without, another one.
+fn conflict(command: &Command, flag_values: &FlagValues) -> Option<String> {
     let typed = |is_wrong: fn(&str) -> bool| {
-        let flag = given.typed().find(|(name, _)| is_wrong(name));
+        let flag = flag_values.typed().find(|(name, _)| is_wrong(name));
         flag.map(|(_, flag)| flag)
     };
     if let Command::Gateway(gateway) = command {
         gateway.config.as_ref()?;
-        let other = given.at_odds_with_a_file()?;
-        return Some(format!("{other} cannot be used with --config: the file says all that"));
+        let other = flag_values.conflict_with_file()?;
+        return Some(format!("{other} cannot be used with --config: set it in the file"));
     }
     if let Command::Check(check) = command
         && check.config.is_some()
     {
-        let other = typed(|name| !BESIDE_A_CHECKED_FILE.contains(&name))?;
-        return Some(format!("{other} cannot be used with --config: no cluster is asked then"));
+        let other = typed(|name| !ALLOWED_WITH_CHECKED_FILE.contains(&name))?;
+        return Some(format!("{other} cannot be used with --config: only the file is checked"));
     }
     if let Command::Check(check) = command
         && !check.remote.is_named()
     {
         let other = typed(|name| name.starts_with("remote_"))?;
         return Some(format!(
-            "{other} is about another cluster: name it with --remote-kubeconfig or --remote-context"
+            "{other} needs a remote cluster: name it with --remote-kubeconfig or --remote-context"
         ));
     }
     if let Command::User(UserCommand::Plan(plan)) = command
@@ -310,14 +308,14 @@ fn at_odds(command: &Command, given: &Given) -> Option<String> {
     {
         let other = typed(|name| name == "namespace")?;
         return Some(format!(
-            "{other} cannot be used here: the Network is one of the installation, in --liqo-namespace"
+            "{other} cannot be used here: the Network is in the namespace of the installation, --liqo-namespace"
         ));
     }
 
     None
 }
 
-/// Whether `words` start a gateway that an API server feeds.
+/// Whether `words` start a gateway that is configured by an API server.
 fn is_for_a_cluster(words: &[OsString]) -> bool {
     let has = |flag: &str| {
         words.iter().any(|word| {
@@ -336,7 +334,7 @@ pub(crate) fn in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// The word that is not known, if that is what is wrong.
+/// The unknown flag, if that is the error.
 fn unknown(error: &clap::Error) -> Option<String> {
     match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => Some(word.clone()),
@@ -354,7 +352,7 @@ fn usage_error(error: &clap::Error) -> UsageError {
     }
 }
 
-/// The statement of a clap error without the usage that follows it, which `--help` shows better.
+/// The message of a clap error in one line, without the usage, which `--help` shows.
 fn in_one_line(rendered: &str) -> String {
     let statement: Vec<&str> = rendered
         .lines()
@@ -367,216 +365,4 @@ fn in_one_line(rendered: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use strait_daemon::config::Origin;
-    use strait_daemon::given::Setting;
-    use strait_host::logging::LogFormat;
-    use strait_wg::Engine;
-
-    use super::*;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_consistent() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn every_flag_has_an_environment_variable() {
-        let mut without = Vec::new();
-
-        visit(&command(), &mut |argument| {
-            // Those of former releases are for command lines that were written down then.
-            if argument.get_env().is_none() && !argument.is_hide_set() {
-                without.push(argument.get_id().to_string());
-            }
-        });
-
-        assert_eq!(without, Vec::<String>::new());
-    }
-
-    #[test]
-    fn log_options_may_stand_after_the_subcommand() {
-        let args = parse(["strait", "gateway", "--config", "f", "--log-format", "json"]).unwrap();
-
-        assert_eq!(args.log.log_format, Some(LogFormat::Json));
-    }
-
-    #[test]
-    fn beside_a_file_there_is_still_how_often_to_look_names_up() {
-        let words = ["strait", "gateway", "--config", "f", "--dns-check-interval", "1m"];
-        let Command::Gateway(gateway) = parse(words).unwrap().command else {
-            panic!("another command")
-        };
-
-        assert_eq!(gateway.cluster.dns_check_interval.as_secs(), 60);
-    }
-
-    #[test]
-    fn wrong_usage_is_one_line_that_names_the_offending_word() {
-        for (words, offending) in [
-            (vec!["strait"], "subcommand"),
-            (vec!["strait", "ferry"], "ferry"),
-            (vec!["strait", "gateway", "--kube", "--mode", "both"], "both"),
-            (vec!["strait", "gateway", "--kube", "both"], "both"),
-            (vec!["strait", "gateway", "--kube", "--mtu=500"], "500"),
-            (vec!["strait", "gateway", "--config", "f", "--name=milan"], "--name cannot"),
-            (vec!["strait", "gateway", "--config", "f", "--kube"], "--kube cannot"),
-            (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
-            (vec!["strait", "check", "--config", "f", "--context=rome"], "--context cannot"),
-            (vec!["strait", "check", "--config", "f", "--remote-context=a"], "--remote-context c"),
-            (vec!["strait", "check", "--remote-namespace=a"], "--remote-namespace is about"),
-            (vec!["strait", "check", "--remote-cluster-id=a"], "--remote-cluster-id is about"),
-            (vec!["strait", "check", "--remote-liqo-namespace", "liqo"], "--remote-liqo-namespace"),
-            (vec!["strait", "plan", "network", "a", "--cidr=10.0.0.0/8", "-n=b"], "--namespace c"),
-            (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
-        ] {
-            let error = parse(words.clone()).unwrap_err();
-
-            let text = error.to_string();
-            assert!(matches!(error, UsageError::Wrong(_)), "{words:?}");
-            assert!(text.contains(offending), "{text}");
-            assert_eq!(text.lines().count(), 1, "{text}");
-        }
-    }
-
-    #[test]
-    fn flags_that_belong_together_are_taken() {
-        for words in [
-            "strait check --config f -o yaml --log-level debug",
-            "strait check --config f --json",
-            "strait check --remote-context a --remote-namespace b --remote-cluster-id c",
-            "strait check -n a --context b",
-            "strait plan network a --cidr 10.0.0.0/8 --liqo-namespace b",
-            "strait plan apply -f - -n b",
-        ] {
-            assert!(parse(words.split(' ')).is_ok(), "{words}");
-        }
-    }
-
-    #[test]
-    fn a_gateway_in_a_cluster_takes_the_flags_of_every_release() {
-        let words = [
-            "strait",
-            "gateway",
-            "--kube",
-            "--name",
-            "4",
-            "--listen-port=51840",
-            "--container-name=wireguard",
-            "--enable-nft-monitor=true",
-            "--v",
-            "4",
-            "--leader-election",
-            "--endpoint-port=1,2",
-            "--ping-enabled=false",
-            "--metrics-address=:8082",
-        ];
-
-        let args = parse(words).unwrap();
-
-        let Command::Gateway(gateway) = args.command else { panic!("another command") };
-        assert_eq!(gateway.ignored, ["--enable-nft-monitor", "--v"]);
-        assert_eq!(gateway.cluster.election.leader_election, Some(true));
-        assert_eq!(gateway.cluster.name.as_deref(), Some("4"));
-        assert_eq!(gateway.cluster.endpoint_ports, [1, 2]);
-        assert!(!gateway.cluster.ping_enabled);
-        assert_eq!(gateway.cluster.metrics_address.0, Some("0.0.0.0:8082".parse().unwrap()));
-    }
-
-    #[test]
-    fn a_subcommand_is_missing_only_before_flags_of_a_gateway() {
-        for (words, is_missing) in [
-            (&["strait", "--name=milan", "--mode=server"][..], true),
-            (&["strait", "gateway", "--name=milan"], false),
-            (&["strait", "--log-level", "debug", "gateway"], false),
-            (&["strait", "--version"], false),
-            (&["strait", "-h"], false),
-            (&["strait"], false),
-        ] {
-            let words: Vec<_> = words.iter().map(OsString::from).collect();
-
-            assert_eq!(is_without_subcommand(&words), is_missing, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn help_and_version_are_answers() {
-        for words in [vec!["strait", "--help"], vec!["strait", "gateway", "--version"]] {
-            assert!(matches!(parse(words), Err(UsageError::Answer(_))));
-        }
-    }
-
-    #[test]
-    fn a_link_with_another_name_is_a_device() {
-        for words in [
-            &["strait", "device", "-f", "wg0"][..],
-            &["strait-device", "-f", "wg0"],
-            &["/usr/local/bin/strait-device", "--foreground", "wg0"],
-        ] {
-            let Command::Device(device) = parse(words).unwrap().command else {
-                panic!("another command")
-            };
-
-            assert_eq!((device.interface.as_str(), device.foreground), ("wg0", true));
-            assert_eq!(device.engine, Engine::Native);
-        }
-    }
-
-    #[test]
-    fn a_flag_has_its_value_and_whose_word_it_is() {
-        let given = given(&[
-            "--kube",
-            "--log-level=warn",
-            "--name=7",
-            "--mtu=1400",
-            "--endpoint-port=1,2",
-            "--ping-enabled=false",
-            "--ping-interval=500ms",
-        ]);
-        let setting = |name| given.settings().find(|(other, _)| *other == name).unwrap().1.clone();
-        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
-
-        for (name, value, origin) in [
-            ("kube", json!(true), flag("--kube")),
-            ("log_level", json!("warn"), flag("--log-level")),
-            ("name", json!("7"), flag("--name")),
-            ("mtu", json!(1400), flag("--mtu")),
-            // The name of the flag now, whatever alias was typed.
-            ("endpoint_ports", json!([1, 2]), flag("--endpoint-ports")),
-            ("ping_enabled", json!(false), flag("--ping-enabled")),
-            ("ping_interval", json!("500ms"), flag("--ping-interval")),
-            ("listen_ports", json!([51840]), Origin::Default),
-            ("ping_loss_threshold", json!(5), Origin::Default),
-            ("mode", json!(null), Origin::Default),
-            ("endpoint_address", json!([]), Origin::Default),
-        ] {
-            assert_eq!(setting(name), Setting { value, origin }, "{name}");
-        }
-    }
-
-    #[test]
-    fn every_flag_of_a_gateway_is_there() {
-        let given = given(&["--config", "f"]);
-        let names: Vec<_> = given.settings().map(|(name, _)| name).collect();
-
-        for flag in ["config", "health_probe_bind_address", "keys_dir", "log_format", "log_level"] {
-            assert!(names.contains(&flag), "{names:?}");
-        }
-        assert!(!names.contains(&"help") && !names.contains(&"version"), "{names:?}");
-    }
-
-    fn given(words: &[&str]) -> Given {
-        let words = ["strait", "gateway"].iter().chain(words);
-        let Command::Gateway(gateway) = parse(words).unwrap().command else {
-            panic!("another command")
-        };
-
-        gateway.given
-    }
-
-    fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {
-        command.get_arguments().for_each(&mut *look);
-        command.get_subcommands().for_each(|inner| visit(inner, look));
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! `strait check`: of a configuration file, or of clusters.
+//! `strait check`: checks a configuration file or clusters.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::commands::args::{ContextArgs, Format, FormatArgs, RemoteArgs};
 /// `strait check`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Configuration file (TOML); no cluster is asked then
+    /// Configuration file (TOML) to check instead of a cluster
     #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON
@@ -27,7 +27,7 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// How the answer is written down; `None` if people are to read it.
+    /// The format of the output; `None` is text for people.
     pub(crate) fn format(&self) -> Option<Format> {
         self.format.output.or_else(|| self.json.then_some(Format::Json))
     }
@@ -37,7 +37,7 @@ impl CheckArgs {
 ///
 /// # Errors
 ///
-/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; what [`commands::check`] says of
+/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; errors of [`commands::check`] for
 /// clusters.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.config else { return commands::check(args) };

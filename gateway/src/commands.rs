@@ -1,15 +1,16 @@
-//! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
-//! `info`, `status`, `check` and `completion`.
+//! The commands for clusters: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status`, `check` and
+//! `completion`.
 //!
-//! The verbs themselves are in `strait-peering`; here are their flags, terminals and exit codes.
+//! The commands are implemented in `strait-peering`; this module has their flags, terminal output and exit
+//! codes.
 
 pub(crate) mod args;
 mod check;
 mod colour;
 mod completion;
 mod kubeconfig;
-mod meaning;
 mod plan;
+mod requests;
 mod table;
 mod terminal;
 
@@ -32,14 +33,14 @@ use self::args::{
 use self::terminal::Terminal;
 use crate::check::CheckArgs;
 
-/// A peering does not work, or something is wrong in a cluster, which is what was asked.
+/// A peering is unhealthy, or a check found errors.
 const UNHEALTHY: u8 = 1;
 
-/// Runs one of the verbs.
+/// Runs one of the commands.
 ///
 /// # Errors
 ///
-/// [`UsageError`] if what was typed is wrong: then no cluster was changed. [`CommandError`] otherwise.
+/// [`UsageError`] if the command line is wrong: then no cluster was changed. [`CommandError`] otherwise.
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     if let UserCommand::Completion(args) = command {
         stdout::print(&completion::script(args.shell))?;
@@ -47,7 +48,7 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     }
 
     let terminal = Terminal::new(command.is_confirmed());
-    block_on(&terminal, ask(command, &terminal))
+    block_on(&terminal, execute(command, &terminal))
 }
 
 /// Runs `strait check` of clusters.
@@ -60,7 +61,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     block_on(&terminal, check::run(args, &terminal))
 }
 
-/// Runs a verb to its end, with `terminal` in view.
+/// Runs a command to its end while `terminal` shows waits and handles Ctrl-C.
 fn block_on(
     terminal: &Terminal,
     verb: impl Future<Output = anyhow::Result<ExitCode>>,
@@ -85,7 +86,7 @@ fn block_on(
     })
 }
 
-async fn ask(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+async fn execute(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     match command {
         UserCommand::Network(command) => network(command, terminal).await?,
         UserCommand::Create(command) => create(command, terminal).await?,
@@ -114,20 +115,20 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
             strait_peering::initialize(&pair, session).await?;
         }
         NetworkCommand::Connect(args) => {
-            let wanted = meaning::connect(args);
+            let wanted = requests::connect(args);
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
             strait_peering::connect(&pair, &wanted, session).await?;
         }
         NetworkCommand::Disconnect(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
-            args.confirmation.ask("disconnect")?;
+            args.confirmation.execute("disconnect")?;
             let session = terminal.session(args.clusters.context.timeout);
             strait_peering::disconnect(&pair, args.clusters.wait, session).await?;
         }
         NetworkCommand::Reset(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
-            args.confirmation.ask("reset")?;
+            args.confirmation.execute("reset")?;
             let session = terminal.session(args.clusters.context.timeout);
             strait_peering::reset(&pair, args.clusters.wait, session).await?;
         }
@@ -136,7 +137,7 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
     Ok(())
 }
 
-/// With what is to be put on everything in both clusters.
+/// Adds the labels and annotations that every object of both clusters gets.
 fn marked(pair: Pair, args: &MarksArgs) -> Pair {
     let of = |contact: Contact| Contact { marks: args.marks(), ..contact };
 
@@ -144,7 +145,7 @@ fn marked(pair: Pair, args: &MarksArgs) -> Pair {
 }
 
 async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<()> {
-    let wanted = meaning::create(command)?;
+    let wanted = requests::create(command)?;
     let (object, waits) = match command {
         CreateCommand::Configuration(args) => (&args.object, args.wait),
         CreateCommand::Gatewayserver(args) => (&args.object, args.wait),
@@ -169,7 +170,7 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
     | DeleteCommand::Publickey(args)) = command;
     let DeleteArgs { name, wait, confirmation, context } = args;
     let contact = kubeconfig::contact(context).await?;
-    confirmation.ask("delete")?;
+    confirmation.execute("delete")?;
     let session = terminal.session(context.timeout);
 
     match command {
@@ -228,7 +229,7 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
 
 async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<()> {
     let peers = strait_peering::peers(
-        &everywhere(&args.context).await?,
+        &in_all_namespaces(&args.context).await?,
         &args.ids,
         terminal.session(args.context.timeout),
     )
@@ -242,7 +243,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
         entries.collect::<serde_json::Result<serde_json::Map<_, _>>>().map(Into::into)
     };
     let text = match (get, &format.output, peers.as_slice()) {
-        // One that was named needs no name in a path.
+        // A single named peer needs no id in the path.
         (Some(path), format, [peer]) if args.ids.len() == 1 => {
             part(&serde_json::to_value(peer)?, path, *format)?
         }
@@ -259,14 +260,14 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
 }
 
 async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
-    let contact = everywhere(&args.context).await?;
+    let contact = in_all_namespaces(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
     let peers = strait_peering::peers(&contact, &[], session).await?;
     let text = match args.format.output {
         Some(format) => strait_peering::text(&peers, format.into())?,
         None => match strait_peering::info(&contact, session).await {
             Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
-            // What it says of its peerings is seen all the same.
+            // The peerings are shown nevertheless.
             Err(error) => {
                 terminal.warn(contact.side, &error.to_string());
                 table::of_peers(&peers)
@@ -279,14 +280,14 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
 }
 
-/// All namespaces unless one is named: peerings have one each.
-async fn everywhere(context: &ContextArgs) -> Result<Contact, UsageError> {
+/// Uses all namespaces unless one is named, because each peering has its own.
+async fn in_all_namespaces(context: &ContextArgs) -> Result<Contact, UsageError> {
     let contact = kubeconfig::contact(context).await?;
 
     Ok(Contact { namespace: context.namespace.clone(), side: Side::Only, ..contact })
 }
 
-/// What `--get` asks for: a value by itself as it is, more in a format.
+/// The part that `--get` selects: a string as it is, anything else in a format.
 fn part(
     value: &serde_json::Value,
     path: &str,
@@ -294,7 +295,7 @@ fn part(
 ) -> anyhow::Result<String> {
     let Some(part) = strait_peering::select(value, path) else {
         return Err(
-            UsageError::Wrong(format!("there is no {path:?}: see it all with -o yaml")).into()
+            UsageError::Wrong(format!("there is no {path:?}: -o yaml shows everything")).into()
         );
     };
 

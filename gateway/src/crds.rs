@@ -1,4 +1,4 @@
-//! `strait crds`: the custom resource definitions of the API, for who installs it.
+//! `strait crds`: prints or writes the custom resource definitions of the API.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::args::CrdsArgs;
 ///
 /// # Errors
 ///
-/// Whatever stdout or the folder reports, with the path.
+/// Errors of stdout or of the folder, with the path.
 pub(crate) fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
     match &args.output {
         Some(folder) => write(folder)?,
@@ -31,10 +31,10 @@ fn stream() -> anyhow::Result<String> {
     Ok(documents?)
 }
 
-/// A file each.
+/// Writes each definition to a file.
 fn write(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     for definition in crd::all() {
         let path = folder.join(crd::file_name(&definition));
         fs::write(&path, crd::manifest(&definition)?)

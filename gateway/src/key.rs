@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 
 use super::args::KeyCommand;
 
-/// Why `strait key` did nothing.
+/// Why `strait key` failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyCommandError {
-    /// The file to write is already there.
+    /// The file to write exists.
     #[error("{} exists and is never overwritten: choose another --output, or remove it", path.display())]
     Exists {
         /// As typed.
@@ -36,18 +36,18 @@ pub(crate) enum KeyCommandError {
         /// What the system said.
         source: io::Error,
     },
-    /// Standard input is no key.
+    /// Standard input is not a key.
     #[error(
         "standard input holds {cause}: pipe a private key in, as `strait key generate` prints it"
     )]
     Content {
-        /// What it holds instead.
+        /// What it contains instead.
         cause: KeyError,
     },
 }
 
 impl KeyCommandError {
-    /// Whether what was asked for is wrong, rather than the system in the way.
+    /// Whether the usage is wrong, rather than the system.
     pub(crate) const fn is_usage(&self) -> bool {
         matches!(self, Self::Exists { .. } | Self::Content { .. })
     }
@@ -99,7 +99,7 @@ fn create(path: &Path, key: &PrivateKey) -> Result<(), KeyCommandError> {
         .and_then(|()| file.write_all(b"\n"))
         .and_then(|()| file.sync_all());
     if let Err(source) = written {
-        // Best effort: half a key is worse than none, and the error below is the one to report.
+        // Best effort: half a key is worse than none, and the error below is reported.
         let _ = fs::remove_file(path);
         return Err(KeyCommandError::Write { path: path.to_owned(), source });
     }

@@ -1,4 +1,4 @@
-//! `strait`: the composition root. Arguments become a configuration, a configuration a gateway.
+//! `strait`: turns arguments into a configuration and starts the subcommand.
 
 mod args;
 mod check;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kube::Client;
-use strait_daemon::admin::{Board, Pages, Sources};
-use strait_daemon::cluster::{self, Cluster};
+use strait_daemon::admin::{Pages, Sources, StatusBoard};
+use strait_daemon::cluster::{self, ClusterSource};
 use strait_daemon::config::Config;
-use strait_daemon::given::Given;
+use strait_daemon::flag_values::FlagValues;
 use strait_daemon::service::{Service, Sockets, Source};
 use strait_daemon::socket::{self, Listener};
 use strait_daemon::{device, explain, mtu, uapi};
@@ -88,14 +88,14 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `strait gateway`, from the file or the flags to the last packet.
+/// Runs `strait gateway` until a signal ends it.
 fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     end_on_signal().context("cannot listen for signals")?;
     for flag in &args.ignored {
-        if cluster::flags::is_meaningless(flag) {
-            debug!("{flag} means nothing to this gateway");
+        if cluster::flags::is_unused_liqo_flag(flag) {
+            debug!("{flag} has no effect on this gateway");
         } else {
-            warn!("{flag} is not known and ignored");
+            warn!("{flag} is unknown and ignored");
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -110,7 +110,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
             (Start::File(file), config)
         }
         None if is_in_cluster => {
-            let (settings, config) = cluster::Settings::read(&args.cluster, &args.given)?;
+            let (settings, config) = cluster::Settings::read(&args.cluster, &args.flag_values)?;
             let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
             (Start::Cluster(Box::new(settings), client), config)
         }
@@ -122,12 +122,12 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
-    runtime.block_on(serve(start, config, admins, socket, log, args.given))?;
+    runtime.block_on(serve(start, config, admins, socket, log, args.flag_values))?;
 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a gateway is started from.
+/// The source of a gateway's configuration.
 enum Start {
     File(PathBuf),
     Cluster(Box<cluster::Settings>, Client),
@@ -139,7 +139,7 @@ async fn serve(
     admins: Vec<Admin>,
     socket: Option<Listener>,
     log: Log,
-    given: Given,
+    flag_values: FlagValues,
 ) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
@@ -152,18 +152,18 @@ async fn serve(
     let source = match start {
         Start::File(file) => Source::File(file),
         Start::Cluster(settings, client) => {
-            Source::Cluster(Box::new(Cluster::start(&settings, client)))
+            Source::Cluster(Box::new(ClusterSource::start(&settings, client)))
         }
     };
-    let board = Board::default();
+    let board = StatusBoard::default();
     let monitor = gateway.monitor();
     let status = Arc::new(move || monitor.status());
     let sources = Sources {
         status,
         cluster: source.observed(),
-        board: board.clone(),
+        status_board: board.clone(),
         log,
-        given: Arc::new(given),
+        flag_values: Arc::new(flag_values),
     };
     let pages = Arc::new(Pages::new(sources));
     for admin in admins {

@@ -1,4 +1,4 @@
-//! `strait operator`: makes gateways for as long as it is the turn of this replica.
+//! `strait operator`: reconciles gateways while this replica is the leader.
 
 mod pages;
 
@@ -26,16 +26,16 @@ use tracing::info;
 
 use pages::Pages;
 
-/// Of all replicas.
+/// The Lease that all replicas share.
 const LEASE: &str = "strait-operator";
 
 /// `strait operator`
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
-    /// Namespace of the installation: of the Lease, of the Networks of this cluster, and of the journal of IPAM
+    /// Namespace of the installation, with the Lease, the Networks of this cluster, and the journal of IPAM
     #[arg(long, env = "STRAIT_NAMESPACE", value_name = "NAMESPACE", default_value = "liqo")]
     namespace: String,
-    /// Prefixes to take those from under which remote ones are known here, the best first
+    /// Prefixes from which remapped prefixes of remote clusters are allocated, in order of preference
     #[arg(
         long,
         env = "STRAIT_POOLS",
@@ -86,7 +86,7 @@ pub(crate) struct OperatorArgs {
 ///
 /// # Errors
 ///
-/// Wrong flags, ports that cannot be had, and whatever names no API server.
+/// Wrong flags, ports that cannot be bound, or no API server is configured.
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
     end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -133,7 +133,7 @@ async fn serve(
     if !args.election.leader_election.unwrap_or(true) {
         standing.send_replace(Some(true));
         select! {
-            () = work(&client, &settings, &ipam) => {}
+            () = lead(&client, &settings, &ipam) => {}
             () = signals.end() => {}
         }
         return Ok(());
@@ -146,7 +146,7 @@ async fn serve(
         let mut turns = standing.subscribe();
         while turns.wait_for(|standing| *standing == Some(true)).await.is_ok() {
             select! {
-                () = work(&client, &settings, &ipam) => {}
+                () = lead(&client, &settings, &ipam) => {}
                 _ = turns.wait_for(|standing| *standing != Some(true)) => {}
             }
         }
@@ -169,8 +169,8 @@ async fn serve(
     Ok(())
 }
 
-/// What the cluster is called, gateways and prefixes, for ever.
-async fn work(client: &Client, settings: &Settings, ipam: &strait_ipam::Settings) {
+/// Sets the cluster id, and runs the controllers of gateways and IPAM. Does not return.
+async fn lead(client: &Client, settings: &Settings, ipam: &strait_ipam::Settings) {
     let named = cluster_id::ensure(client.clone(), ipam.namespace.clone());
     select! {
         ((), ()) = async { join!(named, strait_operator::run(client.clone(), settings.clone())) } => {}
@@ -185,7 +185,7 @@ fn generate_keys() -> KeyPair {
     KeyPair { private: *private.to_bytes(), public: *public.as_bytes() }
 }
 
-/// The public key that belongs to `private`; zero, which is nobody's, to zero, which no gateway takes for a key.
+/// The public key of `private`; for the zero key, which no gateway accepts, the zero key.
 pub(crate) fn public_of(private: &[u8; KEY_LEN]) -> [u8; KEY_LEN] {
     PrivateKey::from_bytes(private).map_or([0; KEY_LEN], |key| *key.public_key().as_bytes())
 }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_made_belong_together_and_others_do_not() {
+    fn generated_keys_form_a_pair() {
         let [one, other] = [generate_keys(), generate_keys()];
 
         assert_eq!(public_of(&one.private), one.public);

@@ -1,4 +1,4 @@
-//! What is wrong, on stderr, and the exit status.
+//! Error messages on stderr and exit statuses.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,25 +10,24 @@ use strait_host::usage::UsageError;
 
 use super::key::KeyCommandError;
 
-/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
+/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was changed.
 const USAGE: u8 = 64;
 
-/// There is nobody to ask: `EX_UNAVAILABLE` of `sysexits.h`.
+/// No process answers: `EX_UNAVAILABLE` of `sysexits.h`.
 const UNAVAILABLE: u8 = 69;
 
-/// Anything else that went wrong.
+/// Any other error.
 const RUNTIME: u8 = 1;
 
-/// Reports why the program ends, and gives the status to end with. `help` is the command that shows what can be
-/// typed.
+/// Reports the error that ends the program, and returns the exit status. `help` is the command that shows the usage.
 pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
-    // Nobody is left to tell if stderr is closed.
+    // A closed stderr cannot be reported.
     let _ = io::stderr().lock().write_all(describe(error, help).as_bytes());
 
     ExitCode::from(exit_status(error))
 }
 
-/// One line a finding, or one line for the whole chain of causes.
+/// One line per finding, or one line for the whole chain of causes.
 fn describe(error: &anyhow::Error, help: &str) -> String {
     if let Some(findings) = error.downcast_ref::<Findings>() {
         return format!("{findings}\n");
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_others_may_read_exits_64() {
+    fn an_exposed_key_file_exits_64() {
         let error = KeyFileError::Exposed { path: PathBuf::from("k"), mode: 0o644 };
 
         assert_eq!(exit_status(&error.into()), 64);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_cannot_start_exits_1_with_its_cause_in_one_line() {
+    fn a_failed_start_exits_1_in_one_line() {
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let error = anyhow::Error::from(StartError::Port { port: address.port(), source });

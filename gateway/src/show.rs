@@ -11,8 +11,8 @@ use crate::output;
 ///
 /// # Errors
 ///
-/// What [`show::read`] says, or if stdout does not take the result. Of several devices, one that does not answer as it
-/// should is reported on stderr and by the status; the others are shown.
+/// Errors of [`show::read`] and of stdout. Of several devices, one with an invalid answer is reported on stderr and
+/// by the status; the others are shown.
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let (text, errors) = show::read(args)?;
     stdout::print(&text)?;

@@ -109,8 +109,8 @@ fn a_gateway_in_a_cluster_logs_json_unless_told_otherwise() {
 
     let line: serde_json::Value = serde_json::from_str(&by_itself).unwrap();
     assert_eq!(line["level"], "WARN");
-    assert_eq!(line["message"], "--no-such-flag is not known and ignored");
-    assert!(as_told.ends_with(" WARN --no-such-flag is not known and ignored"), "{as_told}");
+    assert_eq!(line["message"], "--no-such-flag is unknown and ignored");
+    assert!(as_told.ends_with(" WARN --no-such-flag is unknown and ignored"), "{as_told}");
 }
 
 #[test]

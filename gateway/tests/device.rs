@@ -691,7 +691,7 @@ fn a_gateway_is_seen_and_not_changed() {
     let error = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && error.contains("Operation not permitted"), "{error}");
     assert!(
-        process.log().contains("the configuration file says what this gateway does"),
+        process.log().contains("this gateway is configured by the configuration file"),
         "{}",
         process.log()
     );

@@ -219,7 +219,7 @@ fn a_better_route_to_the_peer_is_followed_at_once() {
 
     ip(&rome.gateway, &format!("route add {} via 203.0.113.1 dev second", milan.underlay));
     let log = || rome.process().unwrap().process().log();
-    let is_seen = || Ok(log().contains("the way to a peer leads through another interface"));
+    let is_seen = || Ok(log().contains("the path to a peer uses another interface"));
     wait_until("the way was seen to be another one", PATIENCE, is_seen).unwrap();
     let after = ping.run(&rome.pod).unwrap();
 

@@ -218,7 +218,10 @@ async fn one_replica_works_and_another_one_takes_over() {
     let second = world.start("operator-2", &quick);
     world.ask_for("milan").await;
     world.until_found(1).await;
-    assert_eq!(second.get("/readyz").unwrap(), (200, "ready: another replica works\n".to_owned()));
+    assert_eq!(
+        second.get("/readyz").unwrap(),
+        (200, "ready: another replica is active\n".to_owned())
+    );
     assert!(!second.leads());
 
     // One that has no time for last words.

@@ -33,7 +33,7 @@ use strait_lab::wait_until;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the log says of it.
-const SAID: &str = "this machine was restored from a snapshot: all sessions begin anew";
+const SAID: &str = "this machine was restored from a snapshot: all sessions are renewed";
 
 #[test]
 fn a_device_begins_all_sessions_anew() {

@@ -16,7 +16,9 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
-use strait_host::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, answer, is_not_supported};
+use strait_host::netlink::{
+    self, Changes, DOCUMENTATION_ADDRESSES, ROUTE_PROTOCOL, answer, is_not_supported,
+};
 use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
@@ -331,8 +333,9 @@ impl Kernel {
     /// How a pod of this node is reached; not through the interface of the default route.
     async fn reach_of_pod(&self, address: IpAddr) -> Option<Reach> {
         let route = self.lookup(address).await?;
-        let default_destination =
-            NOWHERE.into_iter().find(|other| other.is_ipv4() == address.is_ipv4())?;
+        let default_destination = DOCUMENTATION_ADDRESSES
+            .into_iter()
+            .find(|other| other.is_ipv4() == address.is_ipv4())?;
         let default = self.lookup(default_destination).await;
         if default.is_some_and(|default| way(&default) == way(&route)) {
             return None;

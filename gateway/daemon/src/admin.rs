@@ -1,34 +1,34 @@
 //! The pages of a gateway: metrics, probes, configuration and log filter.
 
-mod board;
 mod config;
 mod pages;
+mod status_board;
 
 use std::sync::Arc;
 
 use strait_host::logging::Log;
 
 use super::cluster::Observed;
-use super::given::Given;
+use super::flag_values::FlagValues;
 use super::metrics::StatusSource;
 
-pub use board::Board;
-pub(crate) use config::InForce;
+pub(crate) use config::AppliedConfig;
 pub use pages::Pages;
+pub use status_board::StatusBoard;
 
-/// Whom the pages ask. Clones ask the same.
+/// The sources of the pages. Clones share them.
 #[derive(Clone)]
 pub struct Sources {
     /// The packet threads.
     pub status: StatusSource,
-    /// What feeds a gateway in a cluster.
+    /// The cluster source, for a gateway in a cluster.
     pub cluster: Option<Observed>,
     /// The control loop.
-    pub board: Board,
+    pub status_board: StatusBoard,
     /// The log.
     pub log: Log,
     /// The command line.
-    pub given: Arc<Given>,
+    pub flag_values: Arc<FlagValues>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `strait check --config`: what a configuration means, before a gateway runs with it.
+//! `strait check --config`: shows what a configuration means before a gateway runs with it.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -11,7 +11,8 @@ use super::config::{Config, Findings, Peer, or_else};
 use super::mtu::{self, DeviceMtu};
 use super::routes::Routes;
 
-/// What a gateway with the configuration in `file` would do. Reads the host's routes and addresses and changes nothing.
+/// Reports what a gateway with the configuration in `file` would do. Reads the routes and addresses of the host and
+/// changes nothing.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ pub fn examine(file: &Path) -> Result<Report, Findings> {
     Ok(Report::new(&config, host))
 }
 
-/// What the answer depends on besides the configuration. Unknown where the kernel gives no answer.
+/// The state of the host that the report depends on. Unknown where the kernel gives no answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host {
     pub(super) underlay: Option<Underlay>,
@@ -31,7 +32,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Asks the kernel.
+    /// Reads it from the kernel.
     pub(super) fn look(config: &Config) -> Self {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
@@ -41,7 +42,7 @@ impl Host {
             let Ok(netlink) = Netlink::connect() else {
                 return Self::default();
             };
-            // If the gateway runs already, the addresses of its device are no obstacle.
+            // If the gateway runs already, the addresses of its device are no conflict.
             let device = netlink.interface_index(&config.interface).await.ok();
             Self {
                 underlay: netlink.underlay(config.endpoint_addresses().next()).await,
@@ -51,7 +52,7 @@ impl Host {
     }
 }
 
-/// Everything a gateway would do. Its JSON form is public interface.
+/// The report. Its JSON form is public interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
     name: String,
@@ -71,7 +72,7 @@ pub struct Report {
     warnings: Vec<String>,
 }
 
-/// What is ours.
+/// The settings of this cluster.
 #[derive(Debug, Serialize)]
 struct ClusterReport {
     prefixes: Vec<String>,
@@ -218,7 +219,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Nothing if nothing is said of it.
+/// Empty if the configuration has no cluster section.
 impl fmt::Display for ClusterReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefixes, masquerade, max_flows, host_maps } = self;
@@ -229,7 +230,7 @@ impl fmt::Display for ClusterReport {
         f.write_str("\ncluster\n")?;
         line(f, "  ours", &joined(prefixes))?;
         let shared = match masquerade.as_slice() {
-            [] => "nobody".to_owned(),
+            [] => "off".to_owned(),
             shared => format!("all others as {}, at most {max_flows} flows", joined(shared)),
         };
         line(f, "  masquerade", &shared)?;
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_shows_what_is_ours() {
+    fn the_report_shows_own_prefixes() {
         let mut config = example::config();
         config.cluster.prefixes.push("10.99.0.0/16".parse().unwrap());
         config.cluster.masquerade.push("10.70.0.1".parse().unwrap());
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_shows_what_gets_no_route_and_why() {
+    fn the_report_names_skipped_routes() {
         let host = Host { underlay: None, addresses: vec!["10.71.0.9".parse().unwrap()] };
 
         let text = Report::new(&example::config(), host).to_string();
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_has_the_same_facts_and_no_secret() {
+    fn the_json_form_shows_no_secret() {
         let config = example::config();
 
         let json = serde_json::to_value(Report::new(&config, Host::default())).unwrap();

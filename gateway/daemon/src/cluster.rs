@@ -1,5 +1,5 @@
-//! A gateway that is fed by an API server: what objects ask for becomes peers, what the gateway finds
-//! becomes a `Connection`.
+//! A gateway that is configured by an API server: objects become peers, and the gateway's findings become a
+//! `Connection`.
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
@@ -7,9 +7,11 @@ mod announce;
 pub mod announcer;
 pub mod condition_writer;
 pub mod connection;
-mod duties;
+mod connectivity;
 mod event_history;
 pub mod flags;
+mod leader_tasks;
+mod leadership;
 pub mod object_watch;
 mod observed;
 mod origins;
@@ -17,8 +19,6 @@ mod probe;
 mod report;
 mod settings;
 mod state;
-mod trouble;
-mod turn;
 
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
@@ -37,45 +37,46 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::config::{Config, Endpoint, Origin, Peer};
-use super::device_state::Lack;
+use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
-use duties::Duties;
+use connectivity::ConnectivityEvents;
+use leader_tasks::LeaderTasks;
+use leadership::{LeaderTerm, LeadershipTask};
 use object_watch::{Update, Watch};
-use settings::{Check, Turn};
+use settings::{Check, Leadership};
 use state::StateFile;
-use trouble::Troubles;
-use turn::{Term, TurnTask};
 
+pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
 pub use settings::Settings;
-pub(crate) use trouble::Trouble;
 
-/// What a gateway in a cluster is told while it runs.
-pub(crate) enum News {
-    /// The peers that objects ask for have changed, or those of before the restart are known.
+/// An event for the control loop of a gateway in a cluster.
+pub(crate) enum ClusterEvent {
+    /// The desired peers have changed, or those from before the restart are known.
     Peers {
-        /// All of them, and what is ours.
-        wanted: Wanted,
-        /// Whether that is what objects ask for now.
+        /// All desired peers, and the prefixes of this cluster.
+        wanted: DesiredPeers,
+        /// Whether they come from the current objects.
         is_listed: bool,
-        /// Until when the replica before may have begun sessions, since 1970; since the beginning of the term.
+        /// Date new handshake initiations after this time (since 1970), until which the previous leader may have
+        /// started sessions.
         continue_after: Option<Duration>,
     },
-    /// The gateway at the other end may not be where it was.
-    Trouble(Trouble),
+    /// The remote gateway may have moved.
+    Connectivity(ConnectivityEvent),
 }
 
-/// What objects ask for.
+/// The peers and the cluster settings that objects define.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredPeers {
     pub(crate) peers: Vec<Peer>,
-    /// What is ours, as those peers know it.
+    /// The prefixes and addresses of this cluster, as the peers know them.
     pub(crate) cluster: remap::Cluster,
 }
 
-impl Wanted {
-    /// In place of what `config` has of it.
+impl DesiredPeers {
+    /// Returns `config` with these peers and cluster settings.
     pub(crate) fn within(self, config: &Config) -> Config {
         let Self { peers, cluster } = self;
         let said_by = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
@@ -86,12 +87,12 @@ impl Wanted {
         Config { peers, cluster, origins, ..config.clone() }
     }
 
-    /// With the only peer where another replica heard it, by the word of `origin`.
-    fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
+    /// Adds the endpoint at which another replica heard the only peer; `origin` is the origin of that value.
+    fn with_learned_endpoint(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
         if let [peer] = &mut self.peers[..]
             && !peer.endpoint_addresses().any(|address| address == endpoint)
         {
-            peer.endpoints.insert(0, Endpoint::Heard(endpoint));
+            peer.endpoints.insert(0, Endpoint::Learned(endpoint));
             peer.origins = peer.origins.clone().with("endpoint", origin);
         }
 
@@ -99,56 +100,56 @@ impl Wanted {
     }
 }
 
-/// What feeds a gateway in a cluster.
-pub struct Cluster {
+/// Watches the objects of a gateway in a cluster, and reports on them.
+pub struct ClusterSource {
     watch: Watch,
     scope: Scope,
-    /// Inside the tunnel.
+    /// Our address inside the tunnel.
     own_address: IpAddr,
     endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
     own_key: OwnKey,
-    troubles: Troubles,
-    /// What objects ask for, or asked for before a restart; `None` if neither is known.
-    wanted: Option<Wanted>,
-    /// The objects, once all were listed.
+    connectivity_events: ConnectivityEvents,
+    /// The desired peers, from objects or from before a restart; `None` if neither is known.
+    wanted: Option<DesiredPeers>,
+    /// The objects, after the first complete list.
     found: Option<Objects>,
-    /// Whether objects were judged by another key of ours than there is now.
+    /// Whether the objects were evaluated with an older key of ours.
     is_outdated: bool,
     state_file: Option<StateFile>,
-    /// What was said of objects and of what they ask for.
+    /// The refusals that were logged last.
     refused: Vec<String>,
     is_reachable: bool,
     observed: Observed,
-    /// What became of objects, by themselves.
-    judged: Vec<Verdict>,
-    /// Whether that is in force and has to be reported yet.
-    has_judged: bool,
-    /// What of it the device cannot have.
-    lacking: Vec<Lack>,
-    duties: Duties,
-    /// While it is the turn of this replica.
-    term: watch::Receiver<Option<Term>>,
-    turn: TurnTask,
-    /// What says where the peer was heard by the replica before.
+    /// The verdicts on objects, without the state of the device.
+    object_verdicts: Vec<Verdict>,
+    /// Whether verdicts must be reported once they are applied.
+    has_unreported_verdicts: bool,
+    /// Addresses and routes that the kernel refused.
+    missing: Vec<MissingPrefix>,
+    leader_tasks: LeaderTasks,
+    /// The current term, while this replica is the leader.
+    term: watch::Receiver<Option<LeaderTerm>>,
+    leadership: LeadershipTask,
+    /// The Lease, as the origin of the endpoint that the previous leader recorded.
     lease: Origin,
 }
 
-impl Cluster {
-    /// Begins to watch, and waits for its turn. To be called within the runtime.
+impl ClusterSource {
+    /// Starts to watch, and stands for election. Call it within the runtime.
     pub fn start(settings: &Settings, client: Client) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
-        let is_active = settings.turn == Turn::Always;
-        let (sender, mut term) = watch::channel(is_active.then(Term::default));
+        let is_active = settings.leadership == Leadership::Always;
+        let (sender, mut term) = watch::channel(is_active.then(LeaderTerm::default));
         term.mark_changed();
-        let turn = TurnTask::start(&settings.turn, &client, identity, sender);
+        let leadership = LeadershipTask::start(&settings.leadership, &client, identity, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);
-        let duties = Duties::new(settings, client);
+        let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
-            Check::Nobody => Observed::unchecked(),
-            Check::Own(_) | Check::Beside => {
-                Observed::checked(identity.remote_cluster_id.clone(), duties.reports())
+            Check::Off => Observed::unchecked(),
+            Check::Own(_) | Check::OtherContainer => {
+                Observed::checked(identity.remote_cluster_id.clone(), leader_tasks.reports())
             }
         };
 
@@ -159,7 +160,7 @@ impl Cluster {
             endpoints: settings.endpoints.clone(),
             endpoint_origin: settings.endpoint_origin.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
-            troubles: Troubles::new(duties.reports()),
+            connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
             wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
             found: None,
             is_outdated: false,
@@ -167,12 +168,12 @@ impl Cluster {
             refused: Vec::new(),
             is_reachable: true,
             observed,
-            judged: Vec::new(),
-            has_judged: false,
-            lacking: Vec::new(),
-            duties,
+            object_verdicts: Vec::new(),
+            has_unreported_verdicts: false,
+            missing: Vec::new(),
+            leader_tasks,
             term,
-            turn,
+            leadership,
             lease: Origin::Object {
                 kind: "Lease".to_owned(),
                 namespace: identity.namespace.clone(),
@@ -181,40 +182,42 @@ impl Cluster {
         }
     }
 
-    /// What there is to see of it from outside.
+    /// The observable state, for metrics.
     pub(crate) fn observed(&self) -> Observed {
         self.observed.clone()
     }
 
-    /// Other peers than before, or trouble with them: the peers that objects ask for, if it is the
-    /// turn of this replica, and none otherwise. Cancel safe.
-    pub(crate) async fn next(&mut self) -> News {
-        // Who asks for the next peers has done with the last.
-        if std::mem::take(&mut self.has_judged) {
-            self.duties.judge(self.verdicts());
+    /// Waits for the next event. Peers are the desired ones while this replica is the leader, and none otherwise.
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> ClusterEvent {
+        // The previous update has been applied: report its verdicts.
+        if std::mem::take(&mut self.has_unreported_verdicts) {
+            self.leader_tasks.set_verdicts(self.verdicts());
         }
         loop {
-            let has_news = select! {
-                () = ready(()), if self.is_outdated => self.judge(),
-                trouble = self.troubles.next() => return News::Trouble(trouble),
-                update = self.watch.next() => self.note(update),
+            let has_event = select! {
+                () = ready(()), if self.is_outdated => self.evaluate(),
+                event = self.connectivity_events.next() => return ClusterEvent::Connectivity(event),
+                update = self.watch.next() => self.handle_update(update),
                 Ok(()) = self.term.changed() => {
                     if self.term.borrow_and_update().is_some() {
-                        self.duties.begin();
+                        self.leader_tasks.begin();
                     } else {
-                        self.duties.end();
+                        self.leader_tasks.end();
                     }
                     true
                 }
             };
-            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
+            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_event) {
                 let term = *self.term.borrow();
                 let wanted = match term.map(|term| term.peer_endpoint) {
-                    Some(Some(endpoint)) => wanted.clone().heard_at(endpoint, self.lease.clone()),
+                    Some(Some(endpoint)) => {
+                        wanted.clone().with_learned_endpoint(endpoint, self.lease.clone())
+                    }
                     Some(None) => wanted.clone(),
-                    None => Wanted::default(),
+                    None => DesiredPeers::default(),
                 };
-                return News::Peers {
+                return ClusterEvent::Peers {
                     wanted,
                     is_listed: self.found.is_some(),
                     continue_after: term.and_then(|term| term.continue_after),
@@ -223,56 +226,59 @@ impl Cluster {
         }
     }
 
-    /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
-    pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
+    /// Saves the desired peers and their endpoints if a state file is configured, and records the peer's endpoint for
+    /// the next leader.
+    pub(crate) fn handle_status(&mut self, status: &[PeerStatus]) {
         if let (Some(file), Some(wanted), Some(_)) =
             (&mut self.state_file, &self.wanted, &self.found)
         {
             file.save(wanted, status);
         }
-        self.listen(status);
+        self.report_peer(status);
     }
 
-    /// Whether it matters how soon [`Self::listen`] is called.
+    /// Whether [`Self::report_peer`] should be called soon.
     pub(crate) fn awaits_peer(&self) -> bool {
-        self.turn.awaits_peer()
+        self.leadership.awaits_peer()
     }
 
-    /// Tells whoever decides whose turn it is where the peer is.
-    pub(crate) fn listen(&self, status: &[PeerStatus]) {
-        // Who is told where its peer is needs nobody else's word for it.
+    /// Records where the peer was heard, for the next leader.
+    pub(crate) fn report_peer(&self, status: &[PeerStatus]) {
+        // Only a gateway without configured endpoints needs this.
         if let (true, [peer]) = (self.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
         {
-            self.turn.hear(endpoint);
+            self.leadership.set_peer_endpoint(endpoint);
         }
     }
 
-    /// Our own key, if the mounted Secret has another one than that `in_force`. What objects ask for is looked
-    /// at again then: a key that is ours now, or no more, may be in one.
+    /// Our private key, if the mounted Secret differs from the key `in_force`. The objects are then evaluated again,
+    /// because they may name the old or the new key.
     pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        let key = self.own_key.look(in_force)?;
+        let key = self.own_key.poll(in_force)?;
         self.scope.own_public_key = Some(*key.public_key().as_bytes());
         self.is_outdated = true;
 
         Some(key)
     }
 
-    /// The device cannot have these parts of what is in force.
-    pub(crate) fn set_lacking(&mut self, lacking: &[Lack]) {
-        self.lacking = lacking.to_vec();
-        self.has_judged = self.found.is_some();
+    /// Sets the addresses and routes that the kernel refused.
+    pub(crate) fn set_missing(&mut self, missing: &[MissingPrefix]) {
+        self.missing = missing.to_vec();
+        self.has_unreported_verdicts = self.found.is_some();
     }
 
-    /// What became of each object, also by the routes that the device cannot have.
+    /// The verdict on each object, including missing routes.
     fn verdicts(&self) -> Vec<Verdict> {
         let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
-        let verdicts = self.judged.iter().cloned().map(|verdict| {
+        let verdicts = self.object_verdicts.iter().cloned().map(|verdict| {
             let causes = peers
                 .iter()
-                .filter(|peer| origins::is_judged(&peer.origins.of("allowed_ips"), &verdict))
-                .flat_map(|peer| self.lacking.iter().filter(|lack| lack.is_of(peer)))
-                .map(|lack| lack.cause.clone());
+                .filter(|peer| origins::is_subject_of(&peer.origins.of("allowed_ips"), &verdict))
+                .flat_map(|peer| {
+                    self.missing.iter().filter(|missing_prefix| missing_prefix.is_of(peer))
+                })
+                .map(|missing_prefix| missing_prefix.cause.clone());
             let causes = causes.collect();
             verdict.without_routes(causes)
         });
@@ -280,24 +286,23 @@ impl Cluster {
         verdicts.collect()
     }
 
-    /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
-    /// seems to want it.
+    /// Hands leadership over and waits briefly for a successor. Returns whether there is one.
     pub(crate) async fn hand_over(&mut self) -> bool {
-        let has_successor = self.turn.end().await;
+        let has_successor = self.leadership.end().await;
         if has_successor {
-            // What is found and said from now on is for the other one.
-            self.duties.end();
+            // From now on the successor reports.
+            self.leader_tasks.end();
         }
 
         has_successor
     }
 
-    /// Whether there are other objects.
-    fn note(&mut self, update: Update) -> bool {
+    /// Handles an update of the watch. Returns whether there are new objects.
+    fn handle_update(&mut self, update: Update) -> bool {
         match update {
             Update::Unreachable(error) => {
                 if self.is_reachable {
-                    warn!(%error, "the API server cannot be asked; what it said last stays in force");
+                    warn!(%error, "cannot reach the API server; the last known objects stay in force");
                 }
                 self.is_reachable = false;
                 false
@@ -308,13 +313,13 @@ impl Cluster {
                 }
                 self.is_reachable = true;
                 self.found = Some(found);
-                self.judge()
+                self.evaluate()
             }
         }
     }
 
-    /// Reads the objects that were found. Whether there were any to read.
-    fn judge(&mut self) -> bool {
+    /// Evaluates the listed objects. Returns whether there are any.
+    fn evaluate(&mut self) -> bool {
         self.is_outdated = false;
         let Some(found) = self.found.clone() else { return false };
         self.wanted = Some(self.wanted(&found));
@@ -322,13 +327,13 @@ impl Cluster {
         true
     }
 
-    fn wanted(&mut self, found: &Objects) -> Wanted {
+    fn wanted(&mut self, found: &Objects) -> DesiredPeers {
         let addresses = self.endpoints.iter().filter_map(Endpoint::address);
         let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
         let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
-        self.judged = verdicts;
-        self.has_judged = true;
+        self.object_verdicts = verdicts;
+        self.has_unreported_verdicts = true;
 
         let refused = refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
@@ -338,15 +343,15 @@ impl Cluster {
         self.observed.set_refused(refused.len());
         self.refused = refused;
         if !peers.is_empty() {
-            self.duties.have_a_peer();
+            self.leader_tasks.set_has_peer();
         }
 
         if !cluster.masquerade.is_empty() {
-            // Our end of the tunnel is no stranger to the gateway at the other one.
+            // The remote gateway knows our tunnel address, so it is not masqueraded.
             cluster.prefixes.push(Prefix::of_host(self.own_address));
         }
 
-        Wanted { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
+        DesiredPeers { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
     }
 
     fn peer(&self, asked: AskedPeer) -> Peer {

@@ -1,7 +1,6 @@
-//! What the gateway is to do: read from a file, checked as a whole, printable without secrets.
+//! The configuration of a gateway: read from a file, checked as a whole, printable without secrets.
 //!
-//! A [`Config`] cannot be wrong: whatever is wrong with a file is found by [`Config::load`], all of
-//! it at once, before anything is touched.
+//! A [`Config`] is always valid: [`Config::load`] reports all errors of a file at once, before anything is changed.
 
 mod endpoint;
 #[cfg(test)]
@@ -39,7 +38,7 @@ pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};
 pub(crate) use strait_wg::Engine;
 
-/// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.
+/// How many peers are logged. `/config` has all of them.
 const SHOWN_PEERS: usize = 64;
 
 /// Three times what 65,536 peers take.
@@ -48,63 +47,63 @@ const SIZE_LIMIT_BYTES: u64 = 64 << 20;
 /// The whole configuration of one gateway.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For logs.
+    /// The name of the gateway, for logs.
     pub(crate) name: String,
     /// The TUN device to create.
     pub interface: String,
-    /// On the device.
+    /// Addresses of the device.
     pub(crate) addresses: Vec<IpNet>,
-    /// UDP; 0 lets the kernel choose.
+    /// UDP port; 0 lets the kernel choose.
     pub(crate) listen_port: u16,
-    /// Of the device, in bytes; `None` derives it from the underlay.
+    /// MTU of the device in bytes; `None` derives it from the underlay.
     pub(crate) mtu_bytes: Option<u16>,
-    /// Our identity.
+    /// Our private key.
     pub private_key: PrivateKey,
-    /// Where to serve metrics, if anywhere.
+    /// Where to serve metrics; `None` is off.
     pub metrics_address: Option<SocketAddr>,
-    /// Where to answer questions.
+    /// The admin socket.
     pub(crate) admin_socket: AdminSocket,
-    /// What encrypts.
+    /// The implementation of the WireGuard protocol.
     pub(crate) engine: Engine,
     /// Whether to install routes to the device.
     pub(crate) routes: bool,
-    /// Whether TCP is told to send no larger segments than fit the way.
+    /// Whether the MSS of TCP connections is clamped to the path.
     pub(crate) mss_clamp: bool,
-    /// How many flows masquerade keeps.
+    /// Maximum number of masqueraded flows.
     pub(crate) max_flows: u32,
     /// Which offloads may be used.
     pub(crate) offload: Offload,
-    /// How many threads may help with backlog.
+    /// How many worker threads help with backlog.
     pub(crate) workers: Workers,
-    /// After how long a name is looked up again at the latest.
+    /// Longest interval between lookups of a DNS name.
     pub dns_check_interval: Duration,
-    /// What is ours.
+    /// The settings of this cluster.
     pub(crate) cluster: Cluster,
-    /// In the order of the file.
+    /// The peers, in the order of the file.
     pub(crate) peers: Vec<Peer>,
-    /// Whose word all of it is, without the peers.
+    /// Origins of the values, without the peers.
     pub(crate) origins: Origins,
 }
 
-/// Where a gateway answers questions of this host: a Unix socket.
+/// The admin socket of a gateway, a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AdminSocket {
-    /// At [`Self::default_path`], if it can be had there.
+    /// At [`Self::default_path`]; a failure to bind it is only logged.
     #[default]
     Default,
-    /// Here and nowhere else.
+    /// At this path; a failure to bind it is an error.
     At(PathBuf),
-    /// Nowhere.
+    /// No socket.
     Off,
 }
 
 impl AdminSocket {
-    /// Where the gateway with this device has its socket unless told otherwise.
+    /// The default path for a gateway with this device.
     pub(crate) fn default_path(interface: &str) -> PathBuf {
         Path::new("/run/strait").join(format!("{interface}.sock"))
     }
 
-    /// Where the socket of the gateway with this device is, if it has one.
+    /// The path for a gateway with this device, if there is a socket.
     pub(crate) fn path(&self, interface: &str) -> Option<PathBuf> {
         match self {
             Self::Default => Some(Self::default_path(interface)),
@@ -121,17 +120,18 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     /// Unique within the configuration.
     pub(crate) public_key: PublicKey,
-    /// Mixed into the handshake if present.
+    /// The preshared key of the handshake, if any.
     pub(crate) preshared_key: Option<PresharedKey>,
-    /// Where it may be, the best first; without any the peer must speak first.
+    /// Possible endpoints in order of preference; without any the peer must send first.
     pub(crate) endpoints: Vec<Endpoint>,
     /// In seconds; `None` is off.
     pub(crate) persistent_keepalive: Option<NonZeroU16>,
-    /// The remote's real prefixes. Not empty. There may be thousands, which the packet engine shares.
+    /// The remote's real prefixes. Not empty. The list is shared with the packet engine, because it may have
+    /// thousands of entries.
     pub(crate) allowed_ips: Arc<[Prefix]>,
-    /// How addresses of the remote are seen here.
+    /// The remap rules of the remote's addresses.
     pub(crate) remaps: Vec<Rule>,
-    /// Whose word all of it is.
+    /// Origins of the values.
     pub(crate) origins: Origins,
 }
 
@@ -140,7 +140,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Findings`]: everything that is wrong, a line each.
+    /// [`Findings`]: all errors, one line each.
     pub fn load(path: &Path) -> Result<Self, Findings> {
         let text = read(path).map_err(|cause| {
             let problem = Problem::Unreadable { cause };
@@ -151,7 +151,7 @@ impl Config {
             .map_err(|findings| Findings::new(path.to_owned(), findings))
     }
 
-    /// What the packet engine must know before it starts.
+    /// The settings with which the packet engine starts.
     pub fn settings(&self, mtu_bytes: u16) -> Settings {
         Settings {
             interface: self.interface.clone(),
@@ -164,12 +164,12 @@ impl Config {
         }
     }
 
-    /// Where this gateway answers questions, if anywhere.
+    /// The path of the admin socket, if there is one.
     pub(crate) fn admin_socket_path(&self) -> Option<PathBuf> {
         self.admin_socket.path(&self.interface)
     }
 
-    /// The remapping table under the number `generation`, and what contradicts itself.
+    /// The remapping table of `generation`, and the contradictions in the configuration.
     pub(crate) fn plan(&self, generation: u64) -> Plan {
         let peers = self.peers.iter().map(Peer::wanted).collect();
         let wanted = Wanted { cluster: self.cluster.clone(), peers };
@@ -177,7 +177,7 @@ impl Config {
         strait_plan::plan(generation, &wanted)
     }
 
-    /// Whether any IPv6 packet is to cross the device, and because of which prefix.
+    /// The first IPv6 prefix or address of the configuration, if there is any.
     pub(crate) fn first_ipv6(&self) -> Option<String> {
         let is_ipv6 = |net: &IpNet| matches!(net, IpNet::V6(_));
         let peers = self.peers.iter().flat_map(|peer| {
@@ -188,16 +188,16 @@ impl Config {
         self.addresses.iter().copied().chain(peers).find(is_ipv6).map(|net| net.to_string())
     }
 
-    /// The peer addresses that are known without asking anybody.
+    /// The configured and learned addresses of all peers, without those of DNS names.
     pub fn endpoint_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.peers.iter().flat_map(Peer::endpoint_addresses).map(|address| address.ip())
     }
 }
 
 impl Peer {
-    /// For the packet engine; `endpoints` is what has become of its own by now.
+    /// Converts it for the packet engine, with the endpoints that are known now.
     ///
-    /// TCP is told of packets of up to `clamp_mtu` bytes, if any.
+    /// The MSS of TCP is clamped to `clamp_mtu` bytes, if set.
     pub(crate) fn to_peer_config(
         &self,
         endpoints: Vec<SocketAddr>,
@@ -225,7 +225,7 @@ impl Peer {
         }
     }
 
-    /// The addresses that are known without asking anybody.
+    /// The configured and learned addresses, without those of DNS names.
     pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.endpoints.iter().filter_map(Endpoint::address)
     }
@@ -296,12 +296,12 @@ fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result
     f.write_str("]")
 }
 
-/// `value` if it is there, or the word for its absence.
+/// `value` as text, or `absent`.
 pub(crate) fn or_else<T: fmt::Display>(value: Option<T>, absent: &str) -> String {
     value.map_or_else(|| absent.to_owned(), |value| value.to_string())
 }
 
-/// The file at `path`, unless it has no end.
+/// Reads the file at `path`, up to the size limit.
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(SIZE_LIMIT_BYTES + 1).read_to_string(&mut text)?;

@@ -1,10 +1,10 @@
 //! `strait device`: a WireGuard interface like that of `wireguard-go NAME`, for `wg` and `wg-quick`.
 //!
-//! The device comes up with nothing but a name and waits for configuration over its socket. Addresses,
-//! routes and the MTU are for whoever made it: `wg-quick`, or `ip`.
+//! The device starts without configuration and is configured over its socket. Addresses, routes and the MTU are set
+//! by its user: `wg-quick`, or `ip`.
 
 mod background;
-mod kept;
+mod learned_peers;
 mod state;
 
 use std::future::ready;
@@ -26,24 +26,24 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use super::config::Engine;
+use super::peer_paths::PeerPaths;
 use super::socket::Serving;
 use super::uapi;
-use super::ways::Ways;
 use state::Device;
 
-/// The name under which a link to this program means `strait device`.
+/// The name of a link to this program that means `strait device`.
 pub const PROGRAM: &str = "strait-device";
 
-/// The variable that says how much wireguard-go logs.
+/// The variable with the log level of wireguard-go.
 const LOG_LEVEL: &str = "LOG_LEVEL";
 
-/// Of those, nothing.
+/// The value that disables logging.
 const SILENT: &str = "silent";
 
-/// What is said instead by `--log-level` and RUST_LOG.
+/// The same as a value of `--log-level` and RUST_LOG.
 const OFF: &str = "off";
 
-/// How often the socket is looked for, and the ways to the peers.
+/// Interval at which the socket and the paths to the peers are checked.
 const TICK: Duration = Duration::from_secs(1);
 
 /// `strait device`
@@ -58,51 +58,51 @@ pub struct DeviceArgs {
         hide_env = true
     )]
     pub foreground: bool,
-    /// What encrypts: native, which is Strait's own, or boringtun
+    /// Implementation of the WireGuard protocol: native (Strait's own) or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub engine: Engine,
-    /// Device to make
+    /// Name of the device to create
     #[arg(env = "STRAIT_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
     pub interface: String,
 }
 
-/// Runs `strait device`, here or in a process of its own.
+/// Runs `strait device` in this process, or in a background process.
 ///
 /// # Errors
 ///
-/// If there can be no such device or no socket for it, or if it ends in another way than by a wish.
+/// If the device or its socket cannot be created, or if the device fails.
 pub fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     if !args.foreground {
         return background::start();
     }
     let level = std::env::var(LOG_LEVEL).ok();
-    let is_heard = is_heard(log, level.as_deref(), background::is_waited_for());
-    logging::start(&with_level(log, level, is_heard), false);
+    let is_log_visible = is_log_visible(log, level.as_deref(), background::has_waiting_parent());
+    logging::start(&with_level(log, level, is_log_visible), false);
     background::leave_terminal()?;
     end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
-    runtime.block_on(serve(args, is_heard))?;
+    runtime.block_on(serve(args, is_log_visible))?;
 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether somebody asked for what is logged, or sees it anyway. As with wireguard-go, nobody who wants
-/// silence keeps the output open.
-fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
+/// Whether log lines are visible: requested, or in the foreground. As with wireguard-go, a silent background process
+/// does not keep stderr open.
+fn is_log_visible(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
     let asks = |level| level != SILENT;
     let is_wanted = if log.is_level_given { log.log_level != OFF } else { level.is_some_and(asks) };
 
     is_wanted || !is_in_background
 }
 
-/// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
-/// for long is left out from the start.
-fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
+/// The log settings: a flag or RUST_LOG, or else LOG_LEVEL. In the background without either, only warnings are
+/// logged until the device is ready.
+fn with_level(log: &LogArgs, level: Option<String>, is_log_visible: bool) -> LogArgs {
     let mut log = log.clone();
-    if !is_heard {
+    if !is_log_visible {
         "warn".clone_into(&mut log.log_level);
     }
     if !log.is_level_given
@@ -119,10 +119,10 @@ fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
     log
 }
 
-async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
+async fn serve(args: &DeviceArgs, is_log_visible: bool) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
-    // Whoever sees the socket may count on the device.
+    // The device exists before its socket.
     let device = Device::start(&args.interface, args.engine)?;
     let index = netlink.interface_index(&args.interface).await.context("cannot find the device")?;
     netlink.prepare_tunnel(index).await;
@@ -134,17 +134,16 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
         uapi::serve(listener, Arc::new(move |operation| answering.lock().answer(operation)))
             .context("cannot serve the socket")?;
     info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
-    background::report_ready(is_heard)?;
+    background::report_ready(is_log_visible)?;
 
     follow(signals, serving, &monitor, &device, (netlink, index)).await
 }
 
-/// Until somebody wants it to end: by a signal, or by removing the socket or the device, whose number the
-/// last argument has.
+/// Runs until a signal, or until the socket or the device is removed. `netlink` and `index` identify the device.
 ///
 /// # Errors
 ///
-/// If a packet thread ends and the device is still there.
+/// If a packet thread ends while the device exists.
 async fn follow(
     mut signals: Signals,
     mut serving: Serving,
@@ -153,7 +152,7 @@ async fn follow(
     (netlink, index): (Netlink, u32),
 ) -> anyhow::Result<()> {
     let mut changes = Changes::listen().context("cannot listen for changes of the network")?;
-    let mut ways = Ways::default();
+    let mut paths = PeerPaths::default();
     let mut link = None;
     follow_link(&netlink, index, &mut link, device, &mut serving).await;
     let mut vmclock = VmClock::open();
@@ -162,32 +161,32 @@ async fn follow(
     loop {
         select! {
             () = signals.end() => {
-                info!("the device ends: a signal says so");
+                info!("the device ends: a signal was received");
                 return Ok(());
             }
             () = monitor.ended() => {
                 check_removed(&netlink, index).await?;
-                info!("the device ends: somebody removed it");
+                info!("the device ends: it was removed");
                 return Ok(());
             }
             changed = changes.next() => {
-                ways.handle_change(&changed);
+                paths.handle_change(&changed);
                 if changed.is_about(index, |_| false) {
                     follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
             }
-            () = ready(()), if ways.are_due() => {
+            () = ready(()), if paths.is_due() => {
                 let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
-                let changed = ways.learn_due(&netlink, monitor).await;
+                let changed = paths.learn_due(&netlink, monitor).await;
                 let device = device.lock();
                 for change in changed {
-                    device.handle_way(change);
+                    device.handle_path_change(change);
                 }
             }
             _ = ticks.tick() => {
-                if !serving.is_there() {
-                    info!("the device ends: somebody removed its socket");
+                if !serving.exists() {
+                    info!("the device ends: its socket was removed");
                     return Ok(());
                 }
                 if changes.is_closed() {
@@ -196,20 +195,19 @@ async fn follow(
                 let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
                 let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
-                let changed = ways.learn(&netlink, &peers, mtu).await;
+                let changed = paths.learn(&netlink, &peers, mtu).await;
                 let mut device = device.lock();
                 vmclock.check(|| device.renew_sessions());
                 device.handle_timeout();
                 for change in changed {
-                    device.handle_way(change);
+                    device.handle_path_change(change);
                 }
             }
         }
     }
 }
 
-/// Follows a device that is no longer as `known`: whether it is up, its MTU, and its name, after which the socket is
-/// named.
+/// Applies changes of the link since `known`: up or down, MTU, and the name, which is also the name of the socket.
 async fn follow_link(
     netlink: &Netlink,
     index: u32,
@@ -230,14 +228,13 @@ async fn follow_link(
     *known = Some(link);
 }
 
-/// Packet threads end with the device. If it is there, they had another reason, and whoever supervises
-/// this process must hear of it.
+/// Packet threads end with the device. If the device still exists, they failed, and the process must exit with an
+/// error.
 async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
-    let is_there =
-        netlink.has_link(index).await.context("cannot ask whether the device is there")?;
-    if is_there {
+    let exists = netlink.has_link(index).await.context("cannot query the device")?;
+    if exists {
         bail!(
-            "a packet thread ended, and the device is still there: the log says why; start it again"
+            "a packet thread ended although the device exists: the log has the reason; start it again"
         );
     }
 
@@ -251,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_of_wireguard_go_counts_unless_another_is_given() {
+    fn log_level_overrides_the_level_of_wireguard_go() {
         for (level, expected) in [
             (Some("verbose"), "debug"),
             (Some("error"), "error"),
@@ -269,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_silence_does_not_hear_the_background() {
+    fn a_silent_background_device_logs_nothing() {
         let plain = log(None);
         let given = log(Some("warn"));
         let off = log(Some("off"));
@@ -283,12 +280,12 @@ mod tests {
             (&off, Some("error"), true, false),
             (&off, None, false, true),
         ] {
-            assert_eq!(is_heard(log, level, is_in_background), expected, "{level:?}");
+            assert_eq!(is_log_visible(log, level, is_in_background), expected, "{level:?}");
         }
     }
 
     #[test]
-    fn a_thread_that_ends_without_its_device_is_no_failure() {
+    fn threads_may_end_with_their_device() {
         in_namespace(|netlink, lo| async move {
             let there = check_removed(&netlink, lo).await.unwrap_err().to_string();
             let gone = check_removed(&netlink, lo + 1000).await;
@@ -298,7 +295,7 @@ mod tests {
         });
     }
 
-    /// What `--log-level` gives, if it is given.
+    /// Log settings as set by `--log-level`.
     fn log(level: Option<&str>) -> LogArgs {
         LogArgs {
             log_format: None,

@@ -1,4 +1,4 @@
-//! What the kernel holds for a gateway: its device with addresses and routes, and what of them it lacks.
+//! Observed state of the device: link, addresses, routes, and what is missing.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use strait_host::netlink::{AddressError, RouteError};
 
 use super::config::Peer;
 
-/// The device as the kernel has it.
+/// The observed state of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceState {
     pub(crate) name: String,
     pub(crate) is_up: bool,
-    /// How many routes there should be.
+    /// The number of desired routes.
     pub(crate) wanted_routes: usize,
-    /// What it should have and has not. Of a device that is down nothing is known.
-    pub(crate) lacking: Vec<Lack>,
+    /// Missing addresses and routes. Empty while the device is down.
+    pub(crate) missing: Vec<MissingPrefix>,
 }
 
 /// An address or a route that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lack {
+pub(crate) struct MissingPrefix {
     pub(crate) prefix: IpNet,
     pub(crate) is_route: bool,
-    /// With the remedy.
+    /// The cause, with the remedy.
     pub(crate) cause: String,
 }
 
-impl Lack {
-    /// Whether it is a route to a prefix of `peer`.
+impl MissingPrefix {
+    /// Whether this is a route to a prefix of `peer`.
     pub(crate) fn is_of(&self, peer: &Peer) -> bool {
         let mut locals = peer.remaps.iter().map(|rule| rule.local().to_net());
         let mut remotes = peer.allowed_ips.iter().map(|prefix| prefix.to_net());
@@ -39,11 +39,11 @@ impl Lack {
                 || remotes.any(|prefix| prefix == self.prefix))
     }
 
-    /// The route that is missing.
+    /// The missing route of `error`.
     ///
     /// # Errors
     ///
-    /// The same error, if it is about none.
+    /// The same error, if it names no missing route.
     pub(crate) fn of_route(error: RouteError) -> Result<Self, RouteError> {
         let Some(prefix) = error.missing() else { return Err(error) };
         let cause = format!("{:#}", anyhow::Error::from(error));
@@ -52,46 +52,48 @@ impl Lack {
     }
 }
 
-impl From<AddressError> for Lack {
+impl From<AddressError> for MissingPrefix {
     fn from(error: AddressError) -> Self {
         Self { prefix: error.address, is_route: false, cause: error.to_string() }
     }
 }
 
 impl DeviceState {
-    /// Whether no packet finds its way to a device that should carry some.
+    /// Whether all desired routes are missing.
     pub(crate) fn carries_nothing(&self) -> bool {
-        let lacking = self.lacking.iter().filter(|lack| lack.is_route).count();
+        let missing = self.missing.iter().filter(|missing_prefix| missing_prefix.is_route).count();
 
-        self.wanted_routes > 0 && lacking == self.wanted_routes
+        self.wanted_routes > 0 && missing == self.wanted_routes
     }
 
-    /// What it lacks, a line each.
-    pub(crate) fn lacks(&self) -> String {
+    /// The causes of what is missing, one line each.
+    pub(crate) fn missing_text(&self) -> String {
         let mut text = String::new();
-        for lack in &self.lacking {
+        for missing_prefix in &self.missing {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{}", lack.cause);
+            let _ = writeln!(text, "{}", missing_prefix.cause);
         }
 
         text
     }
 
-    /// What to do if it is down.
+    /// The remedy if the device is down.
     pub(crate) fn is_down(&self) -> Option<String> {
         let name = &self.name;
 
         (!self.is_up)
-            .then(|| format!("{name} is down, so nothing goes through it: ip link set {name} up"))
+            .then(|| format!("{name} is down and carries no packets: ip link set {name} up"))
     }
 
-    /// Why packets of this host to `destination` do not come to the device, as far as it shows.
+    /// Why packets of this host to `destination` do not reach the device, as far as known.
     pub(crate) fn obstacle(&self, destination: IpAddr) -> Option<String> {
-        let covers = |lack: &&Lack| lack.is_route && lack.prefix.contains(&destination);
-        let narrowest = |lack: &&Lack| lack.prefix.prefix_len();
-        let missing = || self.lacking.iter().filter(covers).max_by_key(narrowest);
+        let covers = |missing_prefix: &&MissingPrefix| {
+            missing_prefix.is_route && missing_prefix.prefix.contains(&destination)
+        };
+        let narrowest = |missing_prefix: &&MissingPrefix| missing_prefix.prefix.prefix_len();
+        let missing = || self.missing.iter().filter(covers).max_by_key(narrowest);
 
-        self.is_down().or_else(|| missing().map(|lack| lack.cause.clone()))
+        self.is_down().or_else(|| missing().map(|missing_prefix| missing_prefix.cause.clone()))
     }
 }
 
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_any_of_its_routes_carries_nothing() {
+    fn a_device_without_routes_carries_nothing() {
         let mut device = device(&["10.71.0.0/16"], 2);
         assert!(!device.carries_nothing());
 
@@ -121,25 +123,25 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_route_is_of_the_peer_with_its_prefix() {
+    fn a_missing_route_is_matched_to_its_peer() {
         let config = example::config();
         let peer = &config.peers[0];
-        let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).lacking;
-        let address = Lack { is_route: false, ..route[0].clone() };
+        let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).missing;
+        let address = MissingPrefix { is_route: false, ..route[0].clone() };
 
         assert!(route[0].is_of(peer), "its name here");
         assert!(!route[1].is_of(peer) && !address.is_of(peer));
     }
 
     #[test]
-    fn a_device_that_is_down_is_an_obstacle_for_all() {
+    fn a_down_device_blocks_every_destination() {
         let device = DeviceState { is_up: false, ..device(&[], 1) };
 
         assert!(device.obstacle("10.72.9.9".parse().unwrap()).unwrap().contains("strait0 is down"));
     }
 
-    fn device(lacking: &[&str], wanted_routes: usize) -> DeviceState {
-        let lacking = lacking.iter().map(|prefix| Lack {
+    fn device(missing: &[&str], wanted_routes: usize) -> DeviceState {
+        let missing = missing.iter().map(|prefix| MissingPrefix {
             prefix: prefix.parse().unwrap(),
             is_route: true,
             cause: format!("no {prefix}"),
@@ -149,7 +151,7 @@ mod tests {
             name: "strait0".to_owned(),
             is_up: true,
             wanted_routes,
-            lacking: lacking.collect(),
+            missing: missing.collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How replicas elect the one that works.
+//! Flags of leader election.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
@@ -8,14 +8,13 @@ use strait_host::flags::duration;
 use strait_host::usage::UsageError;
 use strait_kube::election::{Settings, Times};
 
-/// In a pod it is the name of that.
+/// The host name, which in a pod is the name of the pod.
 const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
 
-/// Flags of whatever may have several replicas.
+/// Flags of daemons that may have several replicas.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ElectionFlags {
-    /// Whether there are other replicas, of which one at a time may be active: the one that holds the
-    /// Lease
+    /// Whether there are several replicas, of which only the holder of the Lease is active
     #[arg(
         long,
         env = "STRAIT_LEADER_ELECTION",
@@ -26,7 +25,7 @@ pub struct ElectionFlags {
         action = clap::ArgAction::Set
     )]
     pub leader_election: Option<bool>,
-    /// For how long after its last sign of life the active replica keeps the Lease
+    /// How long the active replica keeps the Lease after the last renewal
     #[arg(
         long,
         env = "STRAIT_LEADER_ELECTION_LEASE_DURATION",
@@ -35,7 +34,7 @@ pub struct ElectionFlags {
         value_parser = duration
     )]
     pub(crate) leader_election_lease_duration: Duration,
-    /// After how long without a sign of life the active replica says so in its log
+    /// Time without a renewal after which the active replica logs a warning
     #[arg(
         long,
         env = "STRAIT_LEADER_ELECTION_RENEW_DEADLINE",
@@ -44,7 +43,7 @@ pub struct ElectionFlags {
         value_parser = duration
     )]
     pub(crate) leader_election_renew_deadline: Duration,
-    /// Between two attempts to get the Lease, and between two signs of life
+    /// Interval between attempts to acquire or renew the Lease
     #[arg(
         long,
         env = "STRAIT_LEADER_ELECTION_RETRY_PERIOD",
@@ -58,21 +57,21 @@ pub struct ElectionFlags {
     pub(crate) pod_name: Option<String>,
 }
 
-/// How one replica stands for election.
+/// The settings with which a replica stands for election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidacy {
-    /// The name to hold the lease under, and for how long.
+    /// The holder name and the duration of the Lease.
     pub settings: Settings,
-    /// How often the lease is renewed.
+    /// Intervals of renewal.
     pub times: Times,
-    /// Its name.
+    /// The name of the pod.
     pub pod: String,
 }
 
 impl ElectionFlags {
     /// # Errors
     ///
-    /// [`UsageError`] with the flag to mend.
+    /// [`UsageError`] with the wrong flag.
     pub fn candidacy(&self) -> Result<Candidacy, UsageError> {
         let lease_duration = self.leader_election_lease_duration;
         let renew_deadline = self.leader_election_renew_deadline;
@@ -83,7 +82,7 @@ impl ElectionFlags {
             )));
         }
         let pod = self.pod()?;
-        // Whoever comes back under the name of a pod is another one all the same.
+        // A pod that restarts under the same name is another holder.
         let holder = format!("{pod}_{:016x}", random());
         let settings = Settings { holder, lease_duration };
 
@@ -98,15 +97,15 @@ impl ElectionFlags {
     }
 }
 
-/// The only line of a file, if it has one.
+/// The content of a file without white space around it, unless it is empty.
 pub(crate) fn only_line(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
 
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
-/// the system.
+/// A number that is unpredictable from outside: the standard library seeds its hash maps with the system's
+/// randomness.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(())
 }

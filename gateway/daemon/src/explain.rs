@@ -1,4 +1,4 @@
-//! `strait explain`: what becomes of a packet, from a gateway that runs or from a file.
+//! `strait explain`: how a packet is handled, by a running gateway or by the gateway of a configuration file.
 
 mod protocol;
 mod report;
@@ -19,7 +19,7 @@ use strait_host::stdout;
 use strait_io::Monitor;
 use strait_wg::boringtun::BoringtunIdentity;
 
-use super::admin::Board;
+use super::admin::StatusBoard;
 use super::check::Host;
 use super::config::{AdminSocket, Config, DEFAULT_INTERFACE};
 use super::mtu;
@@ -37,7 +37,7 @@ pub struct ExplainArgs {
     /// Destination address
     #[arg(env = "STRAIT_EXPLAIN_DESTINATION", value_name = "DST")]
     pub(crate) destination: IpAddr,
-    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp with a port, else icmp]
+    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp if a port is set, else icmp]
     #[arg(
         long = "proto",
         env = "STRAIT_EXPLAIN_PROTO",
@@ -54,13 +54,13 @@ pub struct ExplainArgs {
     /// Identifier of an ICMP echo [default: 1]
     #[arg(long = "id", env = "STRAIT_EXPLAIN_ID", value_name = "NUMBER")]
     pub(crate) identifier: Option<u16>,
-    /// Length of the packet in bytes, IP header included; it must not be fragmented
+    /// Length of the packet in bytes, including the IP header; the packet must not be fragmented
     #[arg(long, env = "STRAIT_EXPLAIN_SIZE", value_name = "BYTES")]
     pub(crate) size: Option<u16>,
-    /// From the tunnel to the cluster, instead of from the cluster to the tunnel
+    /// Explain a packet from the tunnel to the cluster, instead of from the cluster to the tunnel
     #[arg(long, env = "STRAIT_EXPLAIN_INBOUND")]
     pub(crate) inbound: bool,
-    /// Inbound: the peer that sends it [default: the only one that may]
+    /// Inbound: the peer that sends the packet [default: the only one that may]
     #[arg(long, env = "STRAIT_EXPLAIN_PEER", value_name = "NAME", requires = "inbound")]
     pub(crate) peer: Option<String>,
     /// Ask the gateway with this device
@@ -75,7 +75,7 @@ pub struct ExplainArgs {
     /// Ask the gateway with this admin socket
     #[arg(long, env = "STRAIT_EXPLAIN_SOCKET", value_name = "PATH", conflicts_with = "interface")]
     pub(crate) socket: Option<PathBuf>,
-    /// Ask this configuration file (TOML) instead of a gateway
+    /// Use this configuration file (TOML) instead of a running gateway
     #[arg(
         long,
         env = "STRAIT_EXPLAIN_CONFIG",
@@ -88,16 +88,16 @@ pub struct ExplainArgs {
     pub(crate) json: bool,
 }
 
-/// The packet would not go.
+/// The packet would not be forwarded.
 const DROPPED: u8 = 1;
 
-/// Why there is no explanation.
+/// Why the packet cannot be explained.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum ExplainError {
     #[error(transparent)]
     Question(#[from] QuestionError),
-    /// The same, as the gateway says it.
+    /// The same, as reported by the gateway.
     #[error("{0}")]
     WrongQuestion(String),
     #[error("{protocol} has no ports here: leave --sport and --dport out")]
@@ -109,7 +109,7 @@ pub enum ExplainError {
 }
 
 impl ExplainError {
-    /// Whether whoever asked could have known better.
+    /// Whether the question is wrong, rather than the gateway unreachable.
     pub const fn is_usage(&self) -> bool {
         match self {
             Self::Question(_)
@@ -142,11 +142,11 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     stdout::print(&text)?;
 
-    Ok(if report.goes() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
+    Ok(if report.is_forwarded() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
 }
 
-/// Answers what comes over the socket.
-pub fn answer(monitor: &Monitor, board: &Board, request: Request) -> Answer {
+/// Answers a request of the admin socket.
+pub fn answer(monitor: &Monitor, board: &StatusBoard, request: Request) -> Answer {
     let Request::Explain(question) = request;
 
     match monitor.explain(&question) {
@@ -163,7 +163,7 @@ pub fn answer(monitor: &Monitor, board: &Board, request: Request) -> Answer {
 }
 
 fn from_gateway(args: &ExplainArgs, question: Question) -> Result<Report, ExplainError> {
-    // What no gateway can answer needs none.
+    // An invalid question fails before a gateway is asked.
     question.packet()?;
     let default = || AdminSocket::default_path(&args.interface);
     let path = args.socket.clone().unwrap_or_else(default);
@@ -180,13 +180,17 @@ fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
     let config = Config::load(file)?;
     let mtu_bytes = mtu::of_device(&config, Host::look(&config).underlay).bytes;
 
-    let explanation = planned(&config, mtu_bytes, question)?;
+    let explanation = explain_config(&config, mtu_bytes, question)?;
 
     Ok(Report::new(question, &explanation))
 }
 
-/// What a gateway with this configuration would say, before it knows more than its file.
-fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Result<Explanation> {
+/// The explanation of a gateway that has just started with this configuration.
+fn explain_config(
+    config: &Config,
+    mtu_bytes: u16,
+    question: &Question,
+) -> anyhow::Result<Explanation> {
     let start = now();
     let settings = strait_engine::Settings { max_flows: config.max_flows, seed: 0, start };
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
@@ -212,7 +216,7 @@ fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Resu
     Ok(explain(&context, situation, question).map_err(ExplainError::from)?)
 }
 
-/// What was typed, as a packet.
+/// Converts the flags into a question about a packet.
 fn question(args: &ExplainArgs) -> Result<Question, ExplainError> {
     let has_ports = args.source_port.is_some() || args.destination_port.is_some();
     let protocol = match args.protocol {

@@ -1,8 +1,7 @@
 //! The state of the gateway as OpenMetrics, read at the moment of the scrape.
 //!
-//! The packet threads know nothing of it: they count, and a scrape copies the counters. Names are
-//! public interface: renaming one breaks dashboards and alerts. Liqo's names are kept to the letter
-//! in [`liqo`], so that its dashboards work with this gateway.
+//! The packet threads only count; a scrape copies the counters. Names are public interface: renaming one breaks
+//! dashboards and alerts. Liqo's names are kept exactly in [`liqo`], so that its dashboards work.
 
 mod liqo;
 mod probe;
@@ -28,7 +27,7 @@ use strait_plan::conncheck::Report;
 use super::cluster::Observed;
 use liqo::Liqo;
 
-/// Where the state comes from.
+/// The source of the state.
 pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// The metrics of one gateway.
@@ -36,7 +35,7 @@ pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
-    /// Metrics that ask `source` at every scrape, and the cluster that feeds the gateway, if any.
+    /// Creates metrics that read `source`, and the cluster source if any, at every scrape.
     pub(crate) fn new(source: StatusSource, cluster: Option<Observed>) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape { source, cluster, liqo: Liqo::default() }));
@@ -48,7 +47,7 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// Never for lack of data: only if `out` takes no more.
+    /// Only the error of `out`.
     pub(crate) fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
         encode(out, &self.0)
     }
@@ -60,7 +59,7 @@ struct Scrape {
     liqo: Liqo,
 }
 
-/// A peer, and what its connection check has found, if there is one.
+/// A peer and the report of its connection check, if there is one.
 struct View<'a> {
     status: &'a PeerStatus,
     check: Option<Report>,
@@ -85,7 +84,7 @@ impl Collector for Scrape {
         if let Some(cluster) = &self.cluster {
             families.gauge(
                 "strait_objects_refused",
-                "Wrong things in objects of the API server that have no effect; the log names them.",
+                "Invalid settings in objects of the API server, which have no effect; the log names them.",
                 cluster.refused(),
             )?;
         }
@@ -111,7 +110,7 @@ impl Families<'_> {
         let info = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         let encoder = self.0.encode_descriptor(
             "strait_build",
-            "Which Strait runs.",
+            "Version of Strait.",
             None,
             info.metric_type(),
         )?;
@@ -128,18 +127,16 @@ impl Families<'_> {
 
         counters(
             "strait_packets_received",
-            "Packets that came in: from the device (outbound), from the network (inbound).",
+            "Packets received from the device (outbound) or from the network (inbound).",
             |side| side.packets_in,
         )?;
         counters(
             "strait_packets_forwarded",
-            "Packets that went on: to the network (outbound), to the device (inbound).",
+            "Packets forwarded to the network (outbound) or to the device (inbound).",
             |side| side.packets_out,
         )?;
-        counters("strait_bytes_received", "Bytes of the packets that came in.", |side| {
-            side.bytes_in
-        })?;
-        counters("strait_bytes_forwarded", "Bytes of the packets that went on.", |side| {
+        counters("strait_bytes_received", "Bytes of the received packets.", |side| side.bytes_in)?;
+        counters("strait_bytes_forwarded", "Bytes of the forwarded packets.", |side| {
             side.bytes_out
         })?;
         counters(
@@ -149,13 +146,13 @@ impl Families<'_> {
         )?;
         counters(
             "strait_worker_frames",
-            "Frames that a worker has sealed (outbound) or opened (inbound): there was backlog.",
+            "Frames sealed (outbound) or opened (inbound) by a worker, because of backlog.",
             |side| side.worker_frames,
         )?;
         let icmp_errors = ConstCounter::new(outbound.icmp_errors);
         icmp_errors.encode(self.0.encode_descriptor(
             "strait_icmp_errors",
-            "Senders that were told by an ICMP error that their packet went nowhere.",
+            "ICMP errors sent to the senders of dropped packets.",
             None,
             MetricType::Counter,
         )?)?;
@@ -165,37 +162,33 @@ impl Families<'_> {
                 ([("direction", label), ("reason", reason.label())], side.drops(reason))
             })
         });
-        self.counters("strait_drops", "Packets that went nowhere, by reason.", drops)
+        self.counters("strait_drops", "Dropped packets, by reason.", drops)
     }
 
     fn gateway(&mut self, status: &Status) -> fmt::Result {
         self.gauge(
             "strait_staged_packets",
-            "Packets that wait for a handshake, all peers.",
+            "Packets of all peers that wait for a handshake.",
             status.staged_packets,
         )?;
         self.gauges(
             "strait_offload_enabled",
-            "Whether an offload is in use: 0 means switched off, or not to be had of kernel or processor.",
+            "Whether an offload is in use: 0 means switched off, or not supported by kernel or processor.",
             status.offload.named().map(|(name, is_on)| ([("offload", name)], u64::from(is_on))),
         )?;
         self.gauge(
             "strait_table_generation",
-            "Generation of the remapping table in force.",
+            "Generation of the current remapping table.",
             status.generation,
         )
     }
 
-    /// What was refused is among the drops.
+    /// Rejected flows are counted as drops.
     fn flows(&mut self, flows: &Statistics) -> fmt::Result {
-        self.gauge(
-            "strait_masquerade_mappings",
-            "Masqueraded flows that are remembered.",
-            flows.mappings,
-        )?;
+        self.gauge("strait_masquerade_mappings", "Current masqueraded flows.", flows.mappings)?;
         self.gauge(
             "strait_host_map_flows",
-            "Flows of hosts with two names that are remembered.",
+            "Current flows of hosts with two addresses: their own and that of a host map.",
             flows.pins,
         )?;
         let ends = [
@@ -206,14 +199,14 @@ impl Families<'_> {
         ];
         self.counters(
             "strait_flows_ended",
-            "Remembered flows that ended: expired, evicted early to make room, replaced as their external address was out of date, or forgotten with their peer.",
+            "Flows that ended: expired, evicted to make room, replaced because their external address changed, or forgotten with their peer.",
             ends.map(|(reason, count)| ([("reason", reason)], count)),
         )?;
         let created = ConstCounter::new(flows.created);
 
         created.encode(self.0.encode_descriptor(
             "strait_flows_created",
-            "Flows that were remembered.",
+            "Flows that were created.",
             None,
             MetricType::Counter,
         )?)
@@ -261,7 +254,7 @@ impl Families<'_> {
         )?;
         self.gauges(
             "strait_peer_path_mtu_bytes",
-            "Largest packet that the way to the peer carries in the tunnel. Absent until known.",
+            "Path MTU to the peer: the largest packet inside the tunnel. Absent until known.",
             peers.iter().filter_map(|peer| Some((label(peer), u64::from(peer.path_mtu_bytes?)))),
         )
     }

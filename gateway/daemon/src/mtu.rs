@@ -1,4 +1,4 @@
-//! The MTU of the device when the configuration names none.
+//! Derives the MTU of the device if the configuration sets none.
 
 use std::fmt;
 
@@ -6,35 +6,35 @@ use strait_host::netlink::{MTU_MIN_IPV6, Underlay};
 
 use super::config::{Config, MTU_MIN};
 
-/// What a packet grows by in the tunnel at most: outer IPv6 header 40, UDP header 8, header of a
-/// transport data message 16, authentication tag 16 bytes.
+/// Maximum overhead of the tunnel: outer IPv6 header 40, UDP header 8, header of a transport data message 16,
+/// authentication tag 16 bytes.
 pub(crate) const OVERHEAD_BYTES: u16 = 80;
 
 /// The same with an outer IPv4 header, of 20 bytes.
 pub(crate) const OVERHEAD_BYTES_IPV4: u16 = 60;
 
-/// What is assumed of an underlay that nobody knows: Ethernet.
+/// The assumed MTU of an unknown underlay: Ethernet.
 const ASSUMED_UNDERLAY_MTU: u16 = 1500;
 
-/// The MTU of the device in bytes, and why it is that.
+/// The MTU of the device in bytes, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceMtu {
-    /// The MTU.
+    /// The MTU in bytes.
     pub bytes: u16,
-    /// Why it is that, for the log.
+    /// The reason, for the log.
     pub reason: Reason,
 }
 
-/// Where an MTU comes from.
+/// The reason of an MTU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The configuration says so.
+    /// Set in the configuration.
     Configured,
     /// The MTU of the underlay less `OVERHEAD_BYTES`.
     Underlay(Underlay),
-    /// The underlay leaves less than IPv6 needs; large packets are fragmented on the way.
+    /// The underlay leaves less than IPv6 needs; large packets are fragmented on the path.
     RaisedForIpv6(Underlay),
-    /// No route tells which interface the underlay is.
+    /// The underlay is unknown, because there is no route.
     Assumed,
 }
 

@@ -1,4 +1,4 @@
-//! Our own key where a Secret is mounted: whoever rotates the Secret tells nobody.
+//! Watches the mounted private key.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -9,53 +9,53 @@ use strait_wg::PrivateKey;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::background_reader::READ_MAX;
 use super::config::KeyFileError;
 use super::config::keyfile;
-use super::reading::READ_MAX;
 
-/// The file that is read again and again. The kubelet replaces it as a whole.
+/// The key file, which is read periodically. The kubelet replaces it atomically.
 #[derive(Debug)]
 pub(crate) struct OwnKey {
     file: PathBuf,
-    /// From a thread that reads: the control loop does not wait for the file.
+    /// Results of the reading thread: the control loop does not wait for the file.
     keys: Receiver<Result<PrivateKey, KeyFileError>>,
-    /// When there was a result last.
+    /// The time of the last result.
     read_at: Instant,
-    /// How long the next one may take.
+    /// Timeout of the next result.
     limit: Duration,
-    /// What was wrong when it was looked at last.
-    complaint: Option<String>,
+    /// The error that was logged last, if it persists.
+    last_error: Option<String>,
 }
 
 impl OwnKey {
-    /// A file that a key was read from before.
+    /// Watches `file`, from which the key in force was read.
     pub(crate) fn new(file: PathBuf) -> Self {
         Self::within(file, READ_MAX)
     }
 
     fn within(file: PathBuf, limit: Duration) -> Self {
-        // Each result is taken by one look: the file is read no more often than it is looked at.
+        // Each result is taken by one poll: the file is read no more often than it is polled.
         let (sender, keys) = sync_channel(0);
         let path = file.clone();
         let read = move || while sender.send(keyfile::mounted_private_key(&path)).is_ok() {};
         if let Err(error) = thread::Builder::new().name("own-key".to_owned()).spawn(read) {
-            warn!(%error, file = %file.display(), "a change of our key will not be seen");
+            warn!(%error, file = %file.display(), "changes of the private key will not be noticed");
         }
 
-        Self { file, keys, read_at: Instant::now(), limit, complaint: None }
+        Self { file, keys, read_at: Instant::now(), limit, last_error: None }
     }
 
-    /// The key that was read since the last look, if it is another one than that `in_force`. What is wrong with
-    /// the file is logged once, and changes nothing.
-    pub(crate) fn look(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+    /// Returns the key that was read since the last poll, if it differs from the key `in_force`. An error of the file
+    /// is logged once, and changes nothing.
+    pub(crate) fn poll(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
         match self.keys.try_recv() {
             Ok(read) => {
                 self.read_at = Instant::now();
                 self.handle_read(read, in_force)
             }
-            // It blocks, as with a server that does not answer.
+            // The read blocks, as with a server that does not answer.
             Err(TryRecvError::Empty) if self.read_at.elapsed() > self.limit => {
-                self.complain(format!(
+                self.warn_once(format!(
                     "{} cannot be read within {:?}",
                     self.file.display(),
                     self.limit
@@ -73,23 +73,23 @@ impl OwnKey {
     ) -> Option<PrivateKey> {
         match read {
             Ok(key) => {
-                if self.complaint.take().is_some() {
-                    info!(file = %self.file.display(), "the key file is good again");
+                if self.last_error.take().is_some() {
+                    info!(file = %self.file.display(), "the key file is valid again");
                 }
                 (key.public_key() != in_force.public_key()).then_some(key)
             }
             Err(error) => {
-                self.complain(error.to_string());
+                self.warn_once(error.to_string());
                 None
             }
         }
     }
 
-    fn complain(&mut self, complaint: String) {
-        if self.complaint.as_ref() != Some(&complaint) {
-            warn!("{complaint}; the key before stays in force");
+    fn warn_once(&mut self, last_error: String) {
+        if self.last_error.as_ref() != Some(&last_error) {
+            warn!("{last_error}; the previous key stays in force");
         }
-        self.complaint = Some(complaint);
+        self.last_error = Some(last_error);
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Mounts as the kubelet does: `privateKey` leads through `..data`, which is swapped.
+    /// Replaces the file as the kubelet does: `privateKey` links through `..data`, which is swapped.
     fn mount(dir: &Path, version: &str, content: &[u8]) {
         fs::create_dir(dir.join(version)).unwrap();
         fs::write(dir.join(version).join("privateKey"), content).unwrap();
@@ -113,7 +113,7 @@ mod tests {
         let _ = symlink("..data/privateKey", dir.join("privateKey"));
     }
 
-    /// Reads the file now.
+    /// Reads the file at once.
     fn read(own_key: &mut OwnKey, in_force: &PrivateKey) -> Option<PrivateKey> {
         own_key.handle_read(keyfile::mounted_private_key(&own_key.file), in_force)
     }
@@ -137,27 +137,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_changes_nothing_and_is_said_once() {
+    fn an_invalid_key_file_is_logged_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
         for (version, content) in [("..1", &b""[..]), ("..2", &[7; 31]), ("..3", &[0; 32])] {
-            let before = own_key.complaint.clone();
+            let before = own_key.last_error.clone();
             mount(dir.path(), version, content);
 
             assert!(read(&mut own_key, &key(7)).is_none());
-            let said = own_key.complaint.clone();
+            let said = own_key.last_error.clone();
             assert!(said.is_some() && said != before, "{said:?}");
             assert!(read(&mut own_key, &key(7)).is_none());
-            assert_eq!(own_key.complaint, said);
+            assert_eq!(own_key.last_error, said);
         }
 
         mount(dir.path(), "..4", &[8; 32]);
         assert!(read(&mut own_key, &key(7)).is_some());
-        assert_eq!(own_key.complaint, None);
+        assert_eq!(own_key.last_error, None);
     }
 
     #[test]
-    fn a_changed_key_file_is_seen_within_two_looks() {
+    fn a_changed_key_file_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         mount(dir.path(), "..1", &[7; 32]);
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
@@ -165,34 +165,34 @@ mod tests {
 
         let found = (0..500).find_map(|_| {
             thread::sleep(Duration::from_millis(10));
-            own_key.look(&key(7))
+            own_key.poll(&key(7))
         });
 
         assert_eq!(found.unwrap().public_key(), key(8).public_key());
     }
 
     #[test]
-    fn a_file_that_blocks_delays_no_look() {
+    fn a_blocking_key_file_delays_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("privateKey");
         mkfifo(&fifo, Mode::S_IRUSR).unwrap();
 
         let mut own_key = OwnKey::new(fifo);
 
-        assert!((0..100).all(|_| own_key.look(&key(7)).is_none()));
-        assert_eq!(own_key.complaint, None);
+        assert!((0..100).all(|_| own_key.poll(&key(7)).is_none()));
+        assert_eq!(own_key.last_error, None);
     }
 
     #[test]
-    fn a_file_that_blocks_for_long_is_named() {
+    fn a_key_file_that_blocks_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("privateKey");
         mkfifo(&fifo, Mode::S_IRUSR).unwrap();
         let mut own_key = OwnKey::within(fifo, Duration::ZERO);
 
         thread::sleep(Duration::from_millis(1));
-        own_key.look(&key(7));
+        own_key.poll(&key(7));
 
-        assert!(own_key.complaint.unwrap().ends_with("privateKey cannot be read within 0ns"));
+        assert!(own_key.last_error.unwrap().ends_with("privateKey cannot be read within 0ns"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a changed configuration means for a gateway that runs. Pure.
+//! Compares a changed configuration with the running one. Pure.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use strait_engine::peer_matcher::PeerMatcher;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
-/// The outcome of reading the configuration again.
+/// The outcome of a reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Reload {
-    /// What to run with from now on: as the file says, except for what needs a restart.
+    /// The new configuration: as in the file, except for values that need a restart.
     pub(crate) config: Config,
-    /// What stays as it is until the process starts again.
+    /// Values that change only with a restart.
     pub(crate) needs_restart: Vec<NeedsRestart>,
-    /// What changes for the peers.
+    /// Changes of peers.
     pub(crate) peers: PeerChanges,
-    /// Whether our own key changes.
+    /// Whether our private key changes.
     pub(crate) has_new_key: bool,
     has_new_routes: bool,
     has_new_cluster: bool,
@@ -24,16 +24,16 @@ pub(crate) struct Reload {
 /// A value that cannot change while the gateway runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NeedsRestart {
-    /// As it is spelled in the file.
+    /// The key in the file.
     pub(crate) key: &'static str,
-    /// The value in force.
+    /// The running value.
     pub(crate) running: String,
     /// The value in the file.
     pub(crate) wanted: String,
 }
 
 impl NeedsRestart {
-    /// Of the file: most are for themselves.
+    /// The keys of the file that this entry stands for.
     fn keys(&self) -> Vec<&'static str> {
         if self.key == "offload" { OFFLOAD.to_vec() } else { vec![self.key] }
     }
@@ -47,14 +47,13 @@ impl fmt::Display for NeedsRestart {
     }
 }
 
-/// Names of peers, by what happens to them. A peer is the same one if its public key is, or else if its
-/// name is and its key before is nobody's now.
+/// Names of changed peers. A peer is identified by its public key, or else by its name if no peer has its old key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerChanges {
     pub(crate) added: Vec<String>,
     pub(crate) removed: Vec<String>,
     pub(crate) changed: Vec<String>,
-    /// Places are peer ids, so another order is another table.
+    /// Positions are peer ids, so another order is another table.
     is_reordered: bool,
 }
 
@@ -93,7 +92,7 @@ fn peer_matcher<'a>(peers: &[Peer], others: &'a [Peer]) -> PeerMatcher<'a, &'a P
 }
 
 impl Reload {
-    /// Compares what runs with what the file says.
+    /// Compares the running configuration with the file.
     pub(crate) fn between(running: &Config, wanted: Config) -> Self {
         let needs_restart = needs_restart(running, &wanted);
         let peers = PeerChanges::between(&running.peers, &wanted.peers);
@@ -119,16 +118,16 @@ impl Reload {
         Self { config, needs_restart, peers, has_new_key, has_new_routes, has_new_cluster }
     }
 
-    /// Whether there is nothing to apply.
+    /// Whether nothing must be applied.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.peers.is_empty() && !self.has_new_key && !self.has_new_routes && !self.has_new_cluster
     }
 }
 
-/// Shows one value of a configuration.
+/// Formats one value of a configuration.
 type Show = fn(&Config) -> String;
 
-/// What the packet engine is given once, at its start.
+/// Values that are fixed at the start of the packet engine.
 const FIXED: [(&str, Show); 10] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_a_new_key_is_the_same_one() {
+    fn a_new_key_keeps_the_peer() {
         let running = example::config();
         let mut wanted = running.clone();
         wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_went_to_another_peer_does_not_make_it_the_same_one() {
+    fn a_reused_name_is_another_peer() {
         let running = example::config();
         let mut wanted = running.clone();
         wanted.peers[0].name = "roma".to_owned();
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_a_change_because_places_are_peer_ids() {
+    fn reordered_peers_are_a_change() {
         let mut running = example::config();
         running.peers.push(peer("oslo", 9));
         let mut wanted = running.clone();
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named_and_the_rest_is_applied() {
+    fn keys_that_need_a_restart_are_named() {
         let running = example::config();
         let mut wanted = Config {
             interface: "wg9".to_owned(),
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_force_is_still_the_word_of_whoever_said_it() {
+    fn values_that_stay_keep_their_origin() {
         let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
         let mut running = example::config();
         running.origins = Origins::default().with("mtu", flag("--old")).with("name", flag("--old"));
@@ -311,11 +310,11 @@ mod tests {
 
         let origins = Reload::between(&running, wanted).config.origins;
 
-        // The value that runs is another one than whoever spoke last wants.
+        // The running value differs from the new one.
         assert_eq!(origins.of("mtu"), flag("--old"));
         assert_eq!(origins.of("listen_port"), Origin::Default);
         assert_eq!(origins.of("udp_gro"), Origin::Default);
-        // It is theirs, or is what they want anyway.
+        // The running value is the new one.
         assert_eq!(origins.of("name"), flag("--new"));
         assert_eq!(origins.of("engine"), flag("--new"));
     }

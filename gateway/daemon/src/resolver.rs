@@ -1,7 +1,7 @@
-//! Keeps the endpoints that are given by name up to date, beside everything else.
+//! Keeps endpoints with DNS names up to date, without blocking.
 //!
-//! A name that does not resolve is never an error of the gateway: the peer may come up later, and
-//! others must not wait for it. What a name led to once stays known until it leads elsewhere.
+//! A failed lookup is never an error of the gateway: the peer may come up later, and other peers must not wait.
+//! Resolved addresses stay in use until a lookup returns others.
 
 mod candidates;
 mod lookup;
@@ -19,15 +19,15 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::config::{Endpoint, HostPort, Peer, address_of_one_host};
-use lookup::{Found, look_up};
+use lookup::{Resolved, look_up};
 use schedule::Schedule;
 
 pub(crate) use schedule::CHECK_INTERVAL;
 
-/// A handshake failed if the initiation had to be repeated.
+/// Unanswered initiations after which a name is looked up.
 const UNANSWERED: u32 = 2;
 
-/// All names of one configuration, and what they and the addresses beside them mean for its peers.
+/// The DNS names of a configuration, and the resulting addresses of its peers.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     check_interval: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Resolver {
     lookups: JoinSet<Answer>,
 }
 
-/// The endpoints of one peer, and the addresses they lead to by now.
+/// The endpoints of one peer, and its current addresses.
 #[derive(Debug)]
 struct Target {
     endpoints: Vec<Endpoint>,
@@ -46,19 +46,19 @@ struct Target {
 #[derive(Debug)]
 struct Name {
     schedule: Schedule,
-    /// As the resolver sorts them, the best first.
+    /// In the resolver's order of preference.
     addresses: Vec<SocketAddr>,
 }
 
-/// What came of one lookup.
+/// The result of one lookup.
 #[derive(Debug)]
 pub(crate) struct Answer {
     name: HostPort,
-    result: io::Result<Found>,
+    result: io::Result<Resolved>,
 }
 
 impl Resolver {
-    /// Knows no names yet, and will look up each of them after `check_interval` at the latest.
+    /// Creates a resolver without names. Each name is looked up at least every `check_interval`.
     pub(crate) fn new(check_interval: Duration) -> Self {
         Self {
             check_interval,
@@ -68,7 +68,7 @@ impl Resolver {
         }
     }
 
-    /// Takes over the endpoints of `peers`. A name that was there before keeps its answer.
+    /// Replaces the peers. Names that stay keep their addresses.
     pub(crate) fn configure(&mut self, peers: &[Peer], now: Instant) {
         let mut before = std::mem::take(&mut self.names);
         let endpoints = peers.iter().flat_map(|peer| &peer.endpoints);
@@ -89,45 +89,45 @@ impl Resolver {
         self.choose();
     }
 
-    /// Where a peer may be, the best first.
+    /// The candidate addresses of a peer, in order of preference.
     pub(crate) fn addresses(&self, key: &PublicKey) -> &[SocketAddr] {
         self.peers.get(key).map_or(&[], |target| &target.addresses)
     }
 
-    /// There is reason to doubt what is known: looks everything up at once.
-    pub(crate) fn hurry(&mut self, now: Instant) {
+    /// Looks up all names now, because a peer may have moved.
+    pub(crate) fn look_up_now(&mut self, now: Instant) {
         for name in self.names.values_mut() {
-            name.schedule.hurry(now);
+            name.schedule.look_up_now(now);
         }
         self.start_lookups(now);
     }
 
-    /// Looks at the peers and starts the lookups that are due. To be called about once a second,
-    /// within the runtime.
+    /// Handles the status of the peers and starts the lookups that are due. Call it about once a second, within the
+    /// runtime.
     pub(crate) fn handle_status(&mut self, peers: &[PeerStatus], now: Instant) {
         let silent = peers.iter().filter(|peer| peer.unanswered >= UNANSWERED);
         let silent = silent.filter_map(|peer| self.peers.get(&peer.public_key));
-        let in_trouble: BTreeSet<&HostPort> =
+        let unanswered: BTreeSet<&HostPort> =
             silent.flat_map(|target| &target.endpoints).filter_map(Endpoint::name).collect();
         for (target, name) in &mut self.names {
-            name.schedule.set_trouble(in_trouble.contains(target), now);
+            name.schedule.set_unanswered(unanswered.contains(target), now);
         }
         self.start_lookups(now);
     }
 
-    /// The next answer; waits for ever while nothing is being looked up. Cancel safe.
+    /// Waits for the next answer; forever while there is no lookup. Cancel safe.
     pub(crate) async fn next_answer(&mut self) -> Answer {
         loop {
             match self.lookups.join_next().await {
                 Some(Ok(answer)) => return answer,
-                // A lookup is never aborted, and a panic in it was reported by the panic hook.
+                // Lookups are never aborted, and the panic hook reports panics.
                 Some(Err(_)) => {}
                 None => pending().await,
             }
         }
     }
 
-    /// Draws the consequence of an answer: the peers that may be elsewhere than before.
+    /// Applies an answer and returns the peers whose candidates changed.
     pub(crate) fn handle_answer(&mut self, answer: Answer, now: Instant) -> Vec<PublicKey> {
         let Answer { name: target, result } = answer;
         let Some(name) = self.names.get_mut(&target) else {
@@ -147,7 +147,7 @@ impl Resolver {
             Err(error) => {
                 name.schedule.handle_failure(now);
                 if !was_failing {
-                    warn!(name = %target, error, "endpoint does not resolve; trying again until it does");
+                    warn!(name = %target, error, "cannot resolve the endpoint; trying again");
                 }
                 return Vec::new();
             }
@@ -176,7 +176,7 @@ impl Resolver {
         }
     }
 
-    /// Puts names and addresses together; gives the peers for which that makes a difference.
+    /// Recomputes the candidates and returns the peers for which they changed.
     fn choose(&mut self) -> Vec<PublicKey> {
         let mut changed = Vec::new();
         for (key, target) in &mut self.peers {
@@ -184,7 +184,7 @@ impl Resolver {
                 .endpoints
                 .iter()
                 .map(|endpoint| match endpoint {
-                    Endpoint::Address(address) | Endpoint::Heard(address) => vec![*address],
+                    Endpoint::Address(address) | Endpoint::Learned(address) => vec![*address],
                     Endpoint::Name(name) => {
                         self.names.get(name).map_or_else(Vec::new, |name| name.addresses.clone())
                     }

@@ -1,9 +1,10 @@
-//! Which routes must lead to the device. Pure: the kernel is asked and told in [`strait_host::netlink`].
+//! Computes the routes to the device. Pure: [`strait_host::netlink`] installs them.
 //!
-//! A peer is reached under its remapped prefixes, and under those of its allowed IPs that no remap
-//! rule hides. A prefix that would route a tunnel's datagrams into itself, or this host into a tunnel, is left out, as far as
-//! the configuration and this host say so. A tunnel may go through the tunnel to another peer. Where names lead and where peers are heard
-//! is the word of others, who must not take a route away: what follows it would leave in clear.
+//! A peer has routes for its remapped prefixes, and for its allowed IPs that no remap rule covers. A prefix that
+//! would route a tunnel's datagrams into itself, or this host's own network into a tunnel, is skipped, as far as the
+//! configuration and this host show. A tunnel may run inside the tunnel to another peer. Resolved and learned
+//! endpoints are under the control of others, who must not be able to remove a route: its packets would leave in
+//! clear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,24 +17,24 @@ use super::config::{Config, Endpoint, Peer};
 /// The routes of one configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Routes {
-    /// Prefix to the name of the peer behind it.
+    /// Prefixes with the name of the peer behind each.
     pub(crate) wanted: BTreeMap<IpNet, String>,
-    /// What stays without a route, in the order of the configuration.
+    /// Prefixes without a route, in the order of the configuration.
     pub(crate) skipped: Vec<Skipped>,
-    /// What may lead the tunnel into itself.
+    /// Routes that may lead a tunnel into itself.
     pub(crate) covering: Vec<Covering>,
 }
 
-/// A prefix that has a route although a peer is in it.
+/// A prefix with a route that covers the endpoint of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Covering {
     pub(crate) prefix: IpNet,
     pub(crate) peer: String,
-    /// Found under a name, or heard.
+    /// The endpoint, resolved or learned.
     pub(crate) endpoint: IpAddr,
 }
 
-/// A prefix that gets no route.
+/// A prefix without a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Skipped {
     pub(crate) prefix: IpNet,
@@ -41,16 +42,16 @@ pub(crate) struct Skipped {
     pub(crate) reason: SkipReason,
 }
 
-/// Why a prefix gets no route.
+/// Why a prefix has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SkipReason {
-    /// The default route: taking it over is for whoever runs the host.
+    /// A default route, which only the administrator should install.
     Default,
-    /// The tunnel would carry itself.
+    /// The tunnel would be routed into itself.
     CoversEndpoint(IpAddr),
-    /// This host would lose the network it is in.
+    /// This host's own network would be routed into the tunnel.
     CoversOwnAddress(IpAddr),
-    /// A remap rule of the peer hides a part of it.
+    /// A remap rule of the peer covers a part of it.
     PartlyRemapped(IpNet),
 }
 
@@ -58,9 +59,12 @@ impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no route for {} of peer {:?}: ", self.prefix, self.peer)?;
         match self.reason {
-            SkipReason::Default => f.write_str("a default route is yours to install"),
+            SkipReason::Default => f.write_str("install a default route yourself"),
             SkipReason::CoversEndpoint(address) => {
-                write!(f, "it covers the endpoint {address}, the tunnel would carry itself")
+                write!(
+                    f,
+                    "it covers the endpoint {address}, so the tunnel would be routed into itself"
+                )
             }
             SkipReason::CoversOwnAddress(address) => {
                 write!(f, "it covers {address}, an address of this host")
@@ -78,15 +82,15 @@ impl fmt::Display for Covering {
 
         write!(
             f,
-            "the route for {prefix} of peer {peer:?} covers {endpoint}, where a peer is by now: what \
+            "the route for {prefix} of peer {peer:?} covers {endpoint}, the current endpoint of a peer: what \
              is sent there is dropped unless that address has a route of its own"
         )
     }
 }
 
 impl Routes {
-    /// The routes for `config`, around its endpoints and the host's `own_addresses`. Of the endpoints
-    /// that were `found` since, it is only told what covers them.
+    /// The routes for `config`, which avoid its endpoints and the host's `own_addresses`. Routes that cover endpoints
+    /// that were `found` later are only reported.
     pub(crate) fn new(config: &Config, found: &[IpAddr], own_addresses: &[IpAddr]) -> Self {
         let mut routes = Self::default();
         if !config.routes {
@@ -125,13 +129,13 @@ impl Routes {
         routes
     }
 
-    /// The prefixes alone.
+    /// The prefixes without names.
     pub(crate) fn prefixes(&self) -> BTreeSet<IpNet> {
         self.wanted.keys().copied().collect()
     }
 
-    /// Whether an allowed prefix is reached under its own name. One that shares addresses with a remapped one is not
-    /// what this cluster calls it; if it is the larger of the two, a part of it is reachable and gets lost.
+    /// Whether an allowed prefix is routed unchanged. One that overlaps a remapped prefix is not an address range of
+    /// this cluster's view; if it is the larger of the two, the rest of it is reachable but skipped.
     fn is_direct(&mut self, peer: &Peer, prefix: IpNet) -> bool {
         let mut remotes = peer.remaps.iter().map(|rule| rule.remote().to_net());
         if remotes.clone().any(|remote| remote.contains(&prefix)) {
@@ -151,19 +155,19 @@ impl Routes {
     }
 }
 
-/// Where whoever runs the gateway says that `peer` is.
+/// The configured addresses of `peer`.
 fn configured(peer: &Peer) -> impl Iterator<Item = IpAddr> {
     peer.endpoints.iter().filter_map(|endpoint| match endpoint {
         Endpoint::Address(address) => Some(address.ip()),
-        Endpoint::Heard(_) | Endpoint::Name(_) => None,
+        Endpoint::Learned(_) | Endpoint::Name(_) => None,
     })
 }
 
-/// Which peers are behind which: the endpoint of the one is in a prefix of the other.
+/// Which peers are reached through other peers: the endpoint of one is in a prefix of the other.
 struct Nesting {
-    /// The peers, by their places, that have an endpoint.
+    /// The positions of the peers with each endpoint.
     at: BTreeMap<IpAddr, Vec<usize>>,
-    /// The peers that each peer is behind.
+    /// For each peer, the peers through which it is reached.
     behind: Vec<BTreeSet<usize>>,
 }
 
@@ -176,7 +180,7 @@ impl Nesting {
             }
         }
         let mut nesting = Self { at, behind: vec![BTreeSet::new(); config.peers.len()] };
-        // A default route is not installed here.
+        // Default routes are not installed.
         for (owner, prefix) in candidates.iter().filter(|(_, prefix)| prefix.prefix_len() > 0) {
             let inside: Vec<_> = nesting.inside(*prefix).map(|(_, place)| place).collect();
             for place in inside {
@@ -189,13 +193,12 @@ impl Nesting {
         nesting
     }
 
-    /// The endpoint in `prefix`, which the peer `owner` has, through which the tunnel to that peer would carry
-    /// itself; `None` if the tunnels end.
+    /// An endpoint in `prefix` that would route the tunnel of its owner `owner` into itself; `None` if there is none.
     fn carries_itself(&self, owner: usize, prefix: IpNet) -> Option<IpAddr> {
         self.inside(prefix).find(|(_, place)| self.is_behind(owner, *place)).map(|(at, _)| at)
     }
 
-    /// The endpoints in `prefix`, each with a peer that has it.
+    /// The endpoints in `prefix`, with the positions of their peers.
     fn inside(&self, prefix: IpNet) -> impl Iterator<Item = (IpAddr, usize)> {
         let from_first = self.at.range(prefix.network()..);
         let inside = from_first.take_while(move |(endpoint, _)| prefix.contains(*endpoint));
@@ -203,7 +206,7 @@ impl Nesting {
         inside.flat_map(|(endpoint, places)| places.iter().map(|place| (*endpoint, *place)))
     }
 
-    /// Whether `peer` is `other`, or behind it, be it through several tunnels.
+    /// Whether `peer` is `other`, or is reached through it, possibly through several tunnels.
     fn is_behind(&self, peer: usize, other: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut next = vec![peer];
@@ -220,7 +223,7 @@ impl Nesting {
     }
 }
 
-/// Addresses in order: thousands of prefixes are held against thousands of them.
+/// Sorted addresses, for lookups of thousands of prefixes.
 struct Addresses(BTreeSet<IpAddr>);
 
 impl Addresses {
@@ -228,7 +231,7 @@ impl Addresses {
         Self(addresses.collect())
     }
 
-    /// The lowest of them that `prefix` covers.
+    /// The lowest address that `prefix` covers.
     fn first_in(&self, prefix: IpNet) -> Option<IpAddr> {
         let first = self.0.range(prefix.network()..).next().copied();
 
@@ -244,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remapped_prefix_is_routed_and_what_it_hides_is_not() {
+    fn only_the_local_side_is_routed() {
         let config = config(&["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]);
 
         let routes = Routes::new(&config, &[], &[]);
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_ips_without_a_rule_are_routed_as_they_are() {
+    fn allowed_ips_without_a_rule_are_routed() {
         let config = config(
             &["10.244.0.0/16", "192.168.7.0/24", "10.244.3.0/24", "fd00:7::/64"],
             &[("10.244.0.0/16", "10.71.0.0/16")],
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_prefix_that_is_remapped_in_part_is_reported() {
+    fn partly_remapped_prefixes_are_reported() {
         let config = config(&["10.0.0.0/8"], &[("10.244.0.0/16", "172.20.0.0/16")]);
 
         let routes = Routes::new(&config, &[], &[]);
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn default_routes_endpoints_and_own_addresses_are_left_alone() {
+    fn routes_avoid_endpoints_and_own_addresses() {
         let mut config = config(&["0.0.0.0/0", "::/0", "192.0.2.0/24", "198.51.100.0/24"], &[]);
         config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
         let endpoint: IpAddr = "192.0.2.9".parse().unwrap();
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_never_goes_through_itself() {
+    fn no_tunnel_is_routed_through_itself() {
         let peers = |prefixes: [&str; 2]| {
             let mut config = config(&[prefixes[0]], &[]);
             let mut other = config.peers[0].clone();
@@ -309,9 +312,9 @@ mod tests {
             config
         };
 
-        // Oslo is behind Rome.
+        // Oslo is reached through Rome.
         let onion = Routes::new(&peers(["203.0.113.0/24", "10.99.0.0/16"]), &[], &[]);
-        // Each is behind the other.
+        // Each is reached through the other.
         let knot = Routes::new(&peers(["203.0.113.0/24", "192.0.2.0/24"]), &[], &[]);
 
         assert_eq!(prefixes(&onion), ["10.99.0.0/16", "203.0.113.0/24"]);
@@ -322,13 +325,13 @@ mod tests {
         assert_eq!(reasons, covered.map(SkipReason::CoversEndpoint));
     }
 
-    /// Else a datagram from an address of another peer would take away the route to that one.
+    /// Otherwise a datagram from an address of another peer would remove the route to that peer.
     #[test]
-    fn an_endpoint_that_nobody_has_configured_takes_no_route_away() {
+    fn only_configured_endpoints_exclude_routes() {
         let mut config = config(&["192.0.2.0/24", "198.51.100.0/24"], &[]);
         let heard = "198.51.100.9:51840".parse().unwrap();
         config.peers[0].endpoints =
-            vec![Endpoint::Heard(heard), "rome.example:51840".parse().unwrap()];
+            vec![Endpoint::Learned(heard), "rome.example:51840".parse().unwrap()];
         let found = ["192.0.2.9".parse().unwrap(), heard.ip()];
 
         let routes = Routes::new(&config, &found, &[]);
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_prefix_is_named_with_its_peer_and_the_reason() {
+    fn a_skipped_prefix_names_peer_and_reason() {
         let mut config = config(&["192.0.2.0/24"], &[]);
         config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
 
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_routed_when_routes_are_off() {
+    fn routes_off_installs_nothing() {
         let config = Config { routes: false, ..config(&["192.0.2.0/24"], &[]) };
 
         assert_eq!(Routes::new(&config, &[], &[]), Routes::default());

@@ -1,7 +1,7 @@
-//! `strait show`: the devices of this host, as `wg show` has them, and what only ours know.
+//! `strait show`: the devices of this host, as in `wg show`, with more details of ours.
 //!
-//! Asks over the sockets that `wg` uses, so it sees every WireGuard in user space. Secrets come over
-//! such a socket; they are wiped and never shown.
+//! Uses the sockets of `wg`, so it sees every userspace WireGuard. Answers contain secrets; they are wiped and never
+//! shown.
 
 mod json;
 mod text;
@@ -22,19 +22,19 @@ use zeroize::Zeroizing;
 
 use super::uapi;
 
-/// For one question and its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of one request.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest answer, in bytes: more than 100,000 peers.
+/// Longest answer in bytes: enough for more than 100,000 peers.
 const ANSWER_LIMIT_BYTES: usize = 128 << 20;
 
-/// What is read at first, in bytes.
+/// Initial size of the buffer, in bytes.
 const FIRST_BYTES: usize = 64 << 10;
 
 /// `strait show`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ShowArgs {
-    /// This device only [default: all of them]
+    /// Name of one device [default: all]
     #[arg(env = "STRAIT_SHOW_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
     pub(crate) interface: Option<String>,
     /// Print JSON
@@ -42,27 +42,27 @@ pub struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// Why there is nothing to show.
+/// Why a device cannot be shown.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum ShowError {
-    #[error("no device answers on {}: is it called so, and are you root? `strait show` has all there are", path.display())]
+    #[error("no device answers on {}: check the name and run as root; `strait show` lists all devices", path.display())]
     Unreachable {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("the device on {} is busy: it does not answer; ask again", path.display())]
+    #[error("the device on {} is busy and does not answer: try again", path.display())]
     Busy { path: PathBuf },
-    #[error("the answer on {} cannot be understood", path.display())]
+    #[error("the answer on {} is invalid", path.display())]
     Unreadable {
         path: PathBuf,
         #[source]
         source: ReadError,
     },
-    #[error("the answer on {} is no text", path.display())]
+    #[error("the answer on {} is not text", path.display())]
     NoText { path: PathBuf },
-    #[error("cannot look into {}: run as root", path.display())]
+    #[error("cannot list {}: run as root", path.display())]
     Directory {
         path: PathBuf,
         #[source]
@@ -72,20 +72,20 @@ pub enum ShowError {
 
 /// One device.
 #[derive(Debug)]
-struct Shown {
+struct ShownDevice {
     interface: String,
     report: Report,
 }
 
-/// What `strait show` prints, and why some of several devices are not in it.
+/// The output of `strait show`, and the errors of devices that are not in it.
 ///
 /// # Errors
 ///
-/// [`ShowError`] if the device that `args` name does not answer as it should, or if devices cannot be listed.
+/// [`ShowError`] if the device in `args` does not answer correctly, or if devices cannot be listed.
 pub fn read(args: &ShowArgs) -> anyhow::Result<(String, Vec<ShowError>)> {
     let directory = Path::new(uapi::DIRECTORY);
     let (devices, errors) = match &args.interface {
-        Some(interface) => (vec![ask(directory, interface, PATIENCE)?], Vec::new()),
+        Some(interface) => (vec![ask(directory, interface, ANSWER_TIMEOUT)?], Vec::new()),
         None => all(directory)?,
     };
     let text = if args.json {
@@ -97,8 +97,8 @@ pub fn read(args: &ShowArgs) -> anyhow::Result<(String, Vec<ShowError>)> {
     Ok((text, errors))
 }
 
-/// Every device that answers, by name, and what is wrong with the others.
-fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
+/// All devices that answer, ordered by name, and the errors of the others.
+fn all(directory: &Path) -> Result<(Vec<ShownDevice>, Vec<ShowError>), ShowError> {
     let failed = |source| ShowError::Directory { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -118,9 +118,9 @@ fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
 
     let (mut devices, mut errors) = (Vec::new(), Vec::new());
     for interface in &interfaces {
-        match ask(directory, interface, PATIENCE) {
+        match ask(directory, interface, ANSWER_TIMEOUT) {
             Ok(device) => devices.push(device),
-            Err(error) if error.is_of_nobody() || has_gone(directory, interface) => {}
+            Err(error) if error.is_stale() || has_gone(directory, interface) => {}
             Err(error) => errors.push(error),
         }
     }
@@ -129,8 +129,8 @@ fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
 }
 
 impl ShowError {
-    /// A socket that a dead device left behind, or that went with its device a moment ago.
-    fn is_of_nobody(&self) -> bool {
+    /// Whether the socket was left by a dead device, or was removed a moment ago.
+    fn is_stale(&self) -> bool {
         let Self::Unreachable { source, .. } = self else {
             return false;
         };
@@ -139,49 +139,48 @@ impl ShowError {
     }
 }
 
-/// Whether the device has ended since its socket was found. Whatever it answered at the last moment is no
-/// fault of it.
+/// Whether the device has ended since its socket was found. Then an incomplete answer is not its fault.
 fn has_gone(directory: &Path, interface: &str) -> bool {
     let found = fs::symlink_metadata(directory.join(uapi::file_name(interface)));
 
     found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn ask(directory: &Path, interface: &str, patience: Duration) -> Result<Shown, ShowError> {
+fn ask(directory: &Path, interface: &str, limit: Duration) -> Result<ShownDevice, ShowError> {
     let path = directory.join(uapi::file_name(interface));
-    let bytes = exchange(&path, patience).map_err(|source| {
+    let bytes = exchange(&path, limit).map_err(|source| {
         let path = path.clone();
-        // All its places are taken, and perhaps all in front of its door as well.
+        // All connections of the device, and perhaps its backlog, are in use.
         if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
             ShowError::Busy { path }
         } else {
             ShowError::Unreachable { path, source }
         }
     })?;
-    // Not lossily, which leaves a copy of the secrets.
+    // Not lossily, which would leave a copy of the secrets.
     let Ok(text) = str::from_utf8(&bytes) else {
         return Err(ShowError::NoText { path });
     };
     let report = Report::parse(text).map_err(|source| ShowError::Unreadable { path, source })?;
 
-    Ok(Shown { interface: interface.to_owned(), report })
+    Ok(ShownDevice { interface: interface.to_owned(), report })
 }
 
-fn exchange(path: &Path, patience: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
+fn exchange(path: &Path, limit: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_read_timeout(Some(patience))?;
-    // It holds for the connection as well.
-    socket.set_write_timeout(Some(patience))?;
+    socket.set_read_timeout(Some(limit))?;
+    // Also limits the connect.
+    socket.set_write_timeout(Some(limit))?;
     socket.connect(&SockAddr::unix(path)?)?;
     let mut stream = UnixStream::from(OwnedFd::from(socket));
     stream.write_all(b"get=1\n\n")?;
-    // The other end closes after its answer when nothing more can come.
+    // The device closes after its answer when no more requests can follow.
     stream.shutdown(Shutdown::Write)?;
 
     read_to_end(&mut stream)
 }
 
-/// As the method of that name, but what was read is wiped wherever it was.
+/// Like `Read::read_to_end`, but wipes every buffer that held the answer.
 fn read_to_end(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; FIRST_BYTES]);
     let mut len = 0;
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_device_is_told_of_and_hides_no_other() {
+    fn a_broken_device_hides_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(uapi::file_name(name));
         drop(UnixListener::bind(path("dead0")).unwrap());
@@ -259,9 +258,9 @@ mod tests {
         }
     }
 
-    /// With or without an answer that began.
+    /// With and without the beginning of an answer.
     #[test]
-    fn a_device_that_ends_while_it_is_asked_is_none() {
+    fn a_device_that_ends_is_not_listed() {
         for answer in [&b""[..], b"listen_port=7\n"] {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join(uapi::file_name("ends0"));
@@ -279,9 +278,9 @@ mod tests {
         }
     }
 
-    /// Those whom it has accepted are not done, and one more or many more wait.
+    /// The accepted clients are not finished, and one or more others wait.
     #[test]
-    fn a_device_without_a_free_place_is_busy_and_not_absent() {
+    fn a_full_device_is_busy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(uapi::file_name("busy0"));
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -293,7 +292,7 @@ mod tests {
             let error = ask(directory.path(), "busy0", Duration::from_millis(50)).unwrap_err();
 
             assert!(matches!(error, ShowError::Busy { .. }), "{error}: {error:?}");
-            assert!(!error.is_of_nobody());
+            assert!(!error.is_stale());
             let more = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
             more.set_nonblocking(true).unwrap();
             let _ = more.connect(&SockAddr::unix(&path).unwrap());
@@ -302,8 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_that_names_the_socket() {
-        let error = ask(Path::new(uapi::DIRECTORY), "none0", PATIENCE).unwrap_err().to_string();
+    fn a_missing_device_error_names_the_socket() {
+        let error =
+            ask(Path::new(uapi::DIRECTORY), "none0", ANSWER_TIMEOUT).unwrap_err().to_string();
 
         assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
     }

@@ -1,13 +1,13 @@
-//! The admin socket: questions of this host, and the answers.
+//! The admin socket: questions from this host, and the answers.
 //!
-//! One request a connection, one line of JSON each way:
+//! One request per connection, one line of JSON each way:
 //!
 //! ```text
 //! {"version":1,"request":{"explain":{…}}}
 //! {"version":1,"answer":{"explanation":{…}}}       or "wrong_question" or "refused" and a text
 //! ```
 //!
-//! The control runtime answers. What a client can hold is bounded in size, number and time.
+//! The control runtime answers. Size, number and time of connections are bounded.
 
 mod listener;
 mod serving;
@@ -29,45 +29,45 @@ use tracing::{debug, info, warn};
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
 pub(crate) use listener::BindError;
-use listener::File;
 pub use listener::Listener;
+use listener::SocketFile;
 pub use serving::Serving;
 
-/// Grows when an older `strait` would misunderstand a newer one.
+/// Version of the protocol, increased when an older `strait` would misread a newer one.
 const VERSION: u32 = 1;
 
-/// A question is a few hundred bytes; names of peers are short.
+/// Longest request: a question is a few hundred bytes, names of peers are short.
 const REQUEST_LIMIT_BYTES: u64 = 4 * 1024;
 
 /// An answer may list every peer.
 const ANSWER_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Scripts may ask many questions at a time.
+/// Maximum number of connections: scripts may ask many questions in parallel.
 const CONNECTION_LIMIT: usize = 64;
 
-/// Of the directory of the socket: others may see that a gateway runs.
+/// Mode of the socket's directory: other users may see that a gateway runs.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// For one question and its answer, on either side.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of one question, on either side.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client wants to know.
+/// A request of a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// What becomes of a packet.
+    /// Explain a packet.
     Explain(Question),
 }
 
-/// What a gateway says to it.
+/// The answer of a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What becomes of the packet.
+    /// The explanation.
     Explanation(Box<Report>),
-    /// There is no such packet, or no such peer.
+    /// There can be no such packet, or there is no such peer.
     WrongQuestion(String),
-    /// This is no request of this version.
+    /// It is not a request of this version.
     Refused(String),
 }
 
@@ -83,21 +83,21 @@ struct AnswerLine {
     answer: Answer,
 }
 
-/// What every version of the protocol begins with.
+/// The part that all versions of the protocol share.
 #[derive(Deserialize)]
 struct Head {
     version: u32,
 }
 
-/// Why there is no socket, or no answer from one.
+/// Errors of the socket and of its clients.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum SocketError {
     #[error("a gateway answers on {} already: choose another admin_socket", path.display())]
     InUse { path: PathBuf },
-    #[error("{} is there and is no socket: remove it, or choose another admin_socket", path.display())]
+    #[error("{} is not a socket: remove it, or choose another admin_socket", path.display())]
     NotASocket { path: PathBuf },
-    #[error("cannot answer on {}: choose another admin_socket, or \"\" for none", path.display())]
+    #[error("cannot listen on {}: choose another admin_socket, or \"\" for none", path.display())]
     Bind {
         path: PathBuf,
         #[source]
@@ -117,17 +117,17 @@ pub enum SocketError {
     NoAnswer { path: PathBuf, text: String },
 }
 
-/// Opens the socket that `config` wants. One that nobody asked for is not worth failing over.
+/// Opens the socket of `config`. A failure at the default path is only logged.
 ///
 /// # Errors
 ///
-/// [`SocketError`] if the path that the configuration names cannot be had.
+/// [`SocketError`] if the configured path cannot be bound.
 pub fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
     let Some(path) = config.admin_socket_path() else {
         return Ok(None);
     };
 
-    settle(bind(&path), &config.admin_socket)
+    allow_default_failure(bind(&path), &config.admin_socket)
 }
 
 fn bind(path: &Path) -> Result<Listener, SocketError> {
@@ -140,7 +140,7 @@ fn bind(path: &Path) -> Result<Listener, SocketError> {
     })
 }
 
-fn settle(
+fn allow_default_failure(
     bound: Result<Listener, SocketError>,
     wanted: &AdminSocket,
 ) -> Result<Option<Listener>, SocketError> {
@@ -148,7 +148,7 @@ fn settle(
         (Ok(listener), _) => Ok(Some(listener)),
         (Err(error), AdminSocket::Default) => {
             let error = anyhow::Error::from(error);
-            warn!("{error:#}; `strait explain` has to ask the configuration file");
+            warn!("{error:#}; use `strait explain --config`");
             Ok(None)
         }
         (Err(error), AdminSocket::At(_) | AdminSocket::Off) => Err(error),
@@ -156,22 +156,23 @@ fn settle(
 }
 
 impl Listener {
-    /// Answers from now on with `answer`, on the runtime of the caller, until the result is dropped.
+    /// Serves requests with `answer` on the caller's runtime, until the result is dropped.
     ///
     /// # Errors
     ///
-    /// If the runtime does not take the socket.
+    /// If the socket cannot be registered with the runtime.
     pub fn serve(
         self,
         answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
     ) -> io::Result<Serving> {
-        info!(socket = %self.file.path.display(), "questions are answered");
-        let answer: Arc<Answering> = Arc::new(answer);
+        info!(socket = %self.file.path.display(), "the admin socket is served");
+        let answer: Arc<Handler> = Arc::new(answer);
 
         self.accept(CONNECTION_LIMIT, move |stream, activity| {
             let answer = Arc::clone(&answer);
             async move {
-                match timeout(PATIENCE, converse(stream, &activity, &*answer)).await {
+                match timeout(CLIENT_TIMEOUT, handle_connection(stream, &activity, &*answer)).await
+                {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "a question was not answered"),
                     Err(_) => debug!("a question was not answered: it took too long"),
@@ -181,12 +182,12 @@ impl Listener {
     }
 }
 
-type Answering = dyn Fn(Request) -> Answer + Send + Sync;
+type Handler = dyn Fn(Request) -> Answer + Send + Sync;
 
-async fn converse(
+async fn handle_connection(
     stream: tokio::net::UnixStream,
     activity: &Activity,
-    answer: &Answering,
+    answer: &Handler,
 ) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = Vec::new();
@@ -201,7 +202,7 @@ async fn converse(
     write.shutdown().await
 }
 
-fn respond(line: &[u8], answer: &Answering) -> Answer {
+fn respond(line: &[u8], answer: &Handler) -> Answer {
     if !line.ends_with(b"\n") {
         let limit = REQUEST_LIMIT_BYTES;
         return Answer::Refused(format!("a request is one line of at most {limit} bytes"));
@@ -220,33 +221,33 @@ fn respond(line: &[u8], answer: &Answering) -> Answer {
     }
 }
 
-/// Asks the gateway whose socket is at `path`.
+/// Sends a request to the gateway whose socket is at `path`.
 ///
 /// # Errors
 ///
-/// [`SocketError`] if nobody answers, or not in this version.
+/// [`SocketError`] without an answer, or with an answer of another version.
 pub(crate) fn ask(path: &Path, request: Request) -> Result<Answer, SocketError> {
-    let nobody = |source| SocketError::NoGateway { path: path.to_owned(), source };
-    let line = exchange(path, request).map_err(nobody)?;
-    let unclear = || {
+    let no_gateway = |source| SocketError::NoGateway { path: path.to_owned(), source };
+    let line = exchange(path, request).map_err(no_gateway)?;
+    let invalid = || {
         let text = String::from_utf8_lossy(&line).trim_end().chars().take(200).collect();
         SocketError::NoAnswer { path: path.to_owned(), text }
     };
 
-    // A gateway of another version says so in a form that may be its own.
+    // A gateway of another version refuses in a form that may be its own.
     match serde_json::from_slice(&line) {
         Ok(AnswerLine { version: VERSION, answer: Answer::Refused(text) }) => {
             Err(SocketError::NoAnswer { path: path.to_owned(), text })
         }
         Ok(AnswerLine { version: VERSION, answer }) => Ok(answer),
-        Ok(_) | Err(_) => Err(unclear()),
+        Ok(_) | Err(_) => Err(invalid()),
     }
 }
 
 fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    socket.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     socket.connect(&SockAddr::unix(path)?)?;
     let mut stream = UnixStream::from(std::os::fd::OwnedFd::from(socket));
 

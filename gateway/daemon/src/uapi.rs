@@ -1,7 +1,6 @@
-//! The socket on which `wg` configures a device and asks about it.
+//! The configuration socket of `wg`.
 //!
-//! The control runtime answers. What a client can hold is bounded in size and number; one that says
-//! nothing is sent away.
+//! The control runtime answers. Size and number of requests are bounded; silent clients are disconnected.
 
 mod gateway;
 mod lines;
@@ -25,36 +24,36 @@ use lines::{Line, Lines};
 
 pub use gateway::serve_gateway;
 
-/// Where `wg` looks for devices in user space.
+/// The directory in which `wg` looks for userspace devices.
 pub(crate) const DIRECTORY: &str = "/var/run/wireguard";
 
-/// Of the directory: whoever may not configure need not see what there is.
+/// Mode of the directory: users who may not configure devices do not see them.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Scripts may ask many questions at a time.
+/// Maximum number of connections: scripts may ask many questions in parallel.
 const CONNECTION_LIMIT: usize = 64;
 
-/// How long a client may say nothing, or not listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may send or read nothing.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the socket of the device called `interface` is.
+/// The path of the socket of the device `interface`.
 pub(crate) fn path(interface: &str) -> PathBuf {
     Path::new(DIRECTORY).join(file_name(interface))
 }
 
-/// What the socket of the device called `interface` is called in its directory.
+/// The file name of the socket of the device `interface`.
 pub(crate) fn file_name(interface: &str) -> String {
     format!("{interface}.sock")
 }
 
-/// Why a device has no socket.
+/// Why the socket of a device cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UapiError {
-    #[error("somebody answers on {} already: choose another name, or end that device", path.display())]
+    #[error("another process answers on {}: choose another name, or end that device", path.display())]
     InUse { path: PathBuf },
-    #[error("{} is there and is no socket: remove it", path.display())]
+    #[error("{} is not a socket: remove it", path.display())]
     NotASocket { path: PathBuf },
-    #[error("cannot answer on {}: run as root, with a /var/run that can be written", path.display())]
+    #[error("cannot listen on {}: run as root, with a writable /var/run", path.display())]
     Bind {
         path: PathBuf,
         #[source]
@@ -62,7 +61,7 @@ pub(crate) enum UapiError {
     },
 }
 
-/// Binds the socket of the device called `interface`.
+/// Binds the socket of the device `interface`.
 ///
 /// # Errors
 ///
@@ -77,38 +76,41 @@ pub(crate) fn bind(interface: &str) -> Result<Listener, UapiError> {
     })
 }
 
-/// What answers: a report for a get, nothing for a set.
-pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
+/// Handles an operation: returns a report for a get, nothing for a set.
+pub(crate) type Handler = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
 
-/// Answers on `listener` from now on with `answer`, on the runtime of the caller, until the result is
-/// dropped.
+/// Serves `listener` with `answer` on the caller's runtime, until the result is dropped.
 ///
 /// # Errors
 ///
-/// If the runtime does not take the socket.
-pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
+/// If the socket cannot be registered with the runtime.
+pub(crate) fn serve(listener: Listener, answer: Arc<Handler>) -> io::Result<Serving> {
     listener.accept(CONNECTION_LIMIT, move |stream, activity| {
         let answer = Arc::clone(&answer);
         async move {
-            if let Err(error) = converse(stream, &activity, &*answer).await {
+            if let Err(error) = handle_connection(stream, &activity, &*answer).await {
                 debug!(%error, "a connection for configuration ended early");
             }
         }
     })
 }
 
-/// Requests one after the other, until the client ends.
-async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -> io::Result<()> {
+/// Handles requests one after the other, until the client disconnects.
+async fn handle_connection(
+    stream: UnixStream,
+    activity: &Activity,
+    answer: &Handler,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
-    let mut conversation = RequestParser::default();
+    let mut parser = RequestParser::default();
 
     loop {
-        let line = timeout(PATIENCE, lines.next()).await??;
+        let line = timeout(CLIENT_TIMEOUT, lines.next()).await??;
         activity.note();
         let step = match line {
             Line::End => return Ok(()),
-            Line::Text(line) => conversation.take(&zone::with_index(line)),
+            Line::Text(line) => parser.take(&zone::with_index(line)),
             Line::TooLong => Step::Last(RequestParser::too_big()),
         };
         let (result, is_last) = match step {
@@ -117,11 +119,11 @@ async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -
             Step::Answer(request) => (request.and_then(answer), false),
             Step::Last(refusal) => (Err(refusal), true),
         };
-        timeout(PATIENCE, respond(&mut write, activity, result)).await??;
+        timeout(CLIENT_TIMEOUT, respond(&mut write, activity, result)).await??;
         if is_last {
             write.shutdown().await?;
-            // Closed with something unread, the client would hear of that instead of the answer.
-            return timeout(PATIENCE, lines.drain()).await?;
+            // Closing with unread data would reset the connection before the client reads the answer.
+            return timeout(CLIENT_TIMEOUT, lines.drain()).await?;
         }
     }
 }

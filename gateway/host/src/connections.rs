@@ -1,7 +1,7 @@
-//! A bounded number of connections to a socket, so that no client keeps others out.
+//! Limits the number of connections to a socket, so that no client keeps others out.
 //!
-//! A new connection is accepted at once. If there are too many, the one that has been idle for longest ends:
-//! clients that say nothing, or that do not read, give way to those that ask.
+//! A new connection is accepted at once. Above the limit the connection that has been idle for longest is closed:
+//! silent clients and clients that do not read give way to active ones.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, yield_now};
 
-/// The connections to one socket. Dropping this ends none of them.
+/// The connections to one socket. Dropping this closes none of them.
 #[derive(Debug)]
 pub struct Connections {
     limit: usize,
@@ -24,26 +24,26 @@ struct Open {
     activity: Activity,
 }
 
-/// By which a connection shows that it is not idle.
+/// Records the activity of one connection.
 #[derive(Clone, Debug)]
 pub struct Activity {
-    /// Of all connections.
+    /// The event counter of all connections.
     events: Arc<AtomicU64>,
-    /// The last of this one.
+    /// The last event of this connection.
     last: Arc<AtomicU64>,
 }
 
 impl Activity {
-    /// Another request, or a part of one, has come.
+    /// Records that a request, or a part of one, was received.
     pub fn note(&self) {
         self.last.store(self.events.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Writes all of `bytes`. With each part that the client takes it is not idle.
+    /// Writes all of `bytes`, and records activity with each part that the client reads.
     ///
     /// # Errors
     ///
-    /// The stream's.
+    /// The stream's error.
     pub async fn write_all(
         &self,
         stream: &mut (impl AsyncWrite + Unpin),
@@ -57,13 +57,13 @@ impl Activity {
 }
 
 impl Connections {
-    /// Up to `limit` connections, which is at least one.
+    /// Allows up to `limit` connections, at least one.
     pub fn new(limit: usize) -> Self {
         Self { limit, events: Arc::default(), open: Vec::new() }
     }
 
-    /// Runs `converse` on the runtime of the caller, for one more connection.
-    pub async fn spawn<F>(&mut self, converse: impl FnOnce(Activity) -> F)
+    /// Runs `handle` for a new connection on the caller's runtime.
+    pub async fn spawn<F>(&mut self, handle: impl FnOnce(Activity) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -76,9 +76,9 @@ impl Connections {
 
         let activity = Activity { events: Arc::clone(&self.events), last: Arc::default() };
         activity.note();
-        let task = tokio::spawn(converse(activity.clone())).abort_handle();
+        let task = tokio::spawn(handle(activity.clone())).abort_handle();
         self.open.push(Open { task, activity });
-        // The connection that ends closes its descriptor, and the new one reads what has come already.
+        // Lets the closed connection release its descriptor, and the new one read what has arrived.
         yield_now().await;
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_connection_that_is_idle_longest_ends() {
+    async fn the_longest_idle_connection_is_closed() {
         let mut connections = Connections::new(3);
         let ended = Arc::new(Mutex::new(Vec::new()));
         let mut activities = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_has_ended_takes_no_place() {
+    async fn ended_connections_free_their_slot() {
         let mut connections = Connections::new(2);
         let ended = Arc::new(Mutex::new(Vec::new()));
         let end = End(0, Arc::clone(&ended));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_reads_a_long_answer_is_not_idle() {
+    async fn a_reading_client_is_not_idle() {
         let mut connections = Connections::new(2);
         let ended = Arc::new(Mutex::new(Vec::new()));
         let (mut client, mut stream) = duplex(1);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(*ended.lock().unwrap(), [1]);
     }
 
-    /// Notes that its connection has ended.
+    /// Records that its connection has ended.
     struct End(u32, Arc<Mutex<Vec<u32>>>);
 
     impl Drop for End {

@@ -1,4 +1,4 @@
-//! Values of flags.
+//! Parsers for the values of flags.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind(pub Option<SocketAddr>);
 
-/// `0` is off; a port alone is on all addresses.
+/// Parses an address to listen on: `0` is off, `:PORT` listens on all addresses.
 ///
 /// # Errors
 ///
-/// The forms that there are.
+/// The valid forms.
 pub fn bind_address(text: &str) -> Result<Bind, String> {
     if text == "0" || text.is_empty() {
         return Ok(Bind(None));
@@ -28,11 +28,11 @@ pub fn bind_address(text: &str) -> Result<Bind, String> {
         .ok_or_else(|| "write ADDRESS:PORT, :PORT or 0 for off".to_owned())
 }
 
-/// As Go writes one: `10s`, `1m30s`, `500ms`. Never zero.
+/// Parses a duration as Go writes it: `10s`, `1m30s`, `500ms`. Zero is rejected.
 ///
 /// # Errors
 ///
-/// Examples of durations.
+/// Examples of valid durations.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a duration like 500ms, 2s or 1m30s".to_owned();
     let duration: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;

@@ -1,7 +1,7 @@
 //! The HTTP server of the admin port, on a thread of its own.
 //!
-//! A scrape costs this thread and nobody else. What a client can hold is bounded in size, number and
-//! time, because the port may be open to more than the scraper.
+//! A scrape costs only this thread. Size, number and time of connections are bounded, because clients other than the
+//! scraper may reach the port.
 
 mod parts;
 
@@ -29,40 +29,40 @@ use tracing::{debug, info, warn};
 
 use super::connections::{Activity, Connections};
 
-pub use parts::{Parts, Writers};
+pub use parts::{PageWriter, PageWriters};
 
 /// The content type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A scraper and two probes need three. The rest is for clients that ask nothing: so many have to connect
-/// between a probe's connection and its request before it gives way to them.
+/// A scraper and two probes need three. The rest absorbs idle clients: that many must connect between a probe's
+/// connection and its request to displace the probe.
 const CONNECTION_LIMIT: usize = 256;
 
-/// Connections that the kernel holds until they are accepted, which none waits for.
+/// Connections that the kernel queues until they are accepted. None waits there for long.
 const BACKLOG: i32 = 4096;
 
 /// A request is one line and a few headers. hyper accepts no smaller buffer than 8 KiB.
 const REQUEST_LIMIT_BYTES: usize = 8 * 1024;
 
-/// More than any client needs that is not stuck.
+/// More than any working client needs.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this a connection ends whatever it does, so that a client that never reads its answer does
-/// not hold its place forever. Scrapers connect again.
+/// Maximum lifetime of a connection, so that a client that never reads its answer does not hold its slot forever.
+/// Scrapers reconnect.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 
-/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+/// Pause after a failed `accept`: without free file descriptors it fails again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Pages under one address.
+/// A set of pages that is served on a port.
 pub trait Site: Send + Sync + 'static {
-    /// The answer to whoever asks from the address `client`.
+    /// Returns the answer to a request from the address `client`.
     fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer;
 }
 
-/// A bound port that does not answer yet.
+/// A bound port that is not served yet.
 #[derive(Debug)]
 pub struct Admin {
     listener: std::net::TcpListener,
@@ -70,7 +70,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds `address`; port 0 lets the kernel choose.
+    /// Binds `address`; with port 0 the kernel chooses the port.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// If the thread or its runtime cannot be had.
+    /// If the thread or its runtime cannot be created.
     pub fn serve(self, site: Arc<impl Site>) -> io::Result<SocketAddr> {
         let Self { listener, address } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -161,13 +161,13 @@ async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>, activity
     }
 }
 
-/// What a page answers.
+/// The answer of a page.
 pub type Answer = Response<Body>;
 
-/// The content of a page: all at once, or in parts.
+/// The body of a page, complete or streamed.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Words for people.
+/// A page of plain text.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = of_type(PLAIN, body);
     *answer.status_mut() = status;
@@ -175,12 +175,12 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// A page that has what was asked for.
+/// A successful page with this content type.
 pub fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     with_body(content_type, Full::new(body.into()).boxed_unsync())
 }
 
-/// A page whose content comes in parts, or all at once.
+/// A successful page with this content type and a body that may be streamed.
 pub fn with_body(content_type: &'static str, body: Body) -> Answer {
     let mut answer = Response::new(body);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

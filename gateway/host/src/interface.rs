@@ -1,9 +1,9 @@
-//! What a network device may be called.
+//! Valid names of network devices.
 
 /// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
 const MAX_LEN: usize = 15;
 
-/// What the kernel's `dev_valid_name` accepts, without the pattern character '%'.
+/// Whether the kernel's `dev_valid_name` accepts the name; '%' is excluded, as it starts a pattern.
 pub fn is_interface_name(text: &str) -> bool {
     (1..=MAX_LEN).contains(&text.len())
         && text != "."
@@ -13,11 +13,11 @@ pub fn is_interface_name(text: &str) -> bool {
             .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | '%'))
 }
 
-/// The value of a flag that names a device.
+/// Parses a flag that names a device.
 ///
 /// # Errors
 ///
-/// The remedy, if it is no such name.
+/// The remedy if it is not a valid name.
 pub fn interface_flag(text: &str) -> Result<String, String> {
     if !is_interface_name(text) {
         return Err("use 1 to 15 bytes without '/', ':', '%' and white space".to_owned());
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_the_kernel_takes() {
+    fn interface_names_follow_the_kernel() {
         for name in ["liqo-tunnel", "s", "fifteen-bytes-x", "..."] {
             assert_eq!(interface_flag(name), Ok(name.to_owned()));
         }

@@ -1,7 +1,7 @@
-//! What each daemon of Strait needs of its host: links, addresses and routes, the admin port, signals, logging and
+//! What every daemon of Strait needs of its host: links, addresses and routes, the admin port, signals, logging and
 //! limits.
 //!
-//! Nothing here knows a packet, a peer or a custom resource.
+//! This crate does not know packets, peers or custom resources.
 
 #![forbid(unsafe_code)]
 

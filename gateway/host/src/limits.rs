@@ -1,14 +1,14 @@
-//! What the kernel allows this process, and what it may show of it to others.
+//! Limits of the process: file descriptors and core dumps.
 
 use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use tracing::warn;
 
-/// The connections that clients may hold, 640 with two admin ports; the rest is for the packet threads, an API
-/// server and names that are looked up.
+/// Descriptors for 640 client connections with two admin ports; the rest is for packet threads, the API server and
+/// DNS lookups.
 const DESCRIPTORS_MIN: rlim_t = 1024;
 
-/// The process may open too few files.
+/// The limit of open files is too low.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "RLIMIT_NOFILE is {allowed}, which is less than the {min} file descriptors that may be needed: raise it with \
@@ -19,19 +19,19 @@ pub struct TooFewDescriptors {
     allowed: rlim_t,
 }
 
-/// Keeps keys out of core dumps: there are none, and only privileged processes read this one's memory.
+/// Keeps keys out of core dumps: disables dumps, and lets only privileged processes read this one's memory.
 ///
 /// Source: `PR_SET_DUMPABLE` in prctl(2), which also holds where a program takes the dumps
 /// (`kernel.core_pattern`), and `RLIMIT_CORE` in getrlimit(2).
 pub fn forbid_core_dumps() {
     let limited = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     if let Err(error) = set_dumpable(false).and(limited) {
-        // No reason to carry no packets.
+        // The gateway works without it.
         warn!(%error, "a core dump of this process may hold keys");
     }
 }
 
-/// Raises the limit of open files to what a long-lived process may need.
+/// Raises the limit of open files to what the daemon may need.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Where log lines go, in which form, and which ones are written.
+//! Format and filter of the log, which goes to stderr.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-/// What is kept quiet unless the filter names it.
+/// Targets that are limited unless the filter names them.
 ///
-/// boringtun logs at ERROR what is normal life of a session (its expiry, a handshake that must be
-/// repeated); the counters and the status tell the same in our words. The netlink crates log every
-/// message at DEBUG. The client of the API server reports each attempt; whoever asked it says so once.
-const QUIET: [&str; 5] = [
+/// boringtun logs normal events of a session at ERROR (its expiry, a repeated handshake); counters and status report
+/// the same. The netlink crates log every message at DEBUG. The client of the API server logs each attempt; its
+/// caller logs the failure once.
+const QUIETED_TARGETS: [&str; 5] = [
     "boringtun=off",
     "kube_client=off",
     "kube_runtime=off",
@@ -39,7 +39,7 @@ pub struct LogArgs {
         global = true
     )]
     pub log_level: String,
-    /// Whether somebody said so.
+    /// Whether a flag or the environment set the level.
     #[arg(skip)]
     pub is_level_given: bool,
 }
@@ -54,7 +54,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// As it is typed.
+    /// The name on the command line.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -63,7 +63,7 @@ impl LogFormat {
     }
 }
 
-/// Starts logging to stderr. To be called once.
+/// Starts logging to stderr. Call it once.
 pub fn start(args: &LogArgs, is_in_cluster: bool) -> Log {
     let is_terminal = io::stderr().is_terminal();
     let format = format(args.log_format, is_in_cluster, is_terminal);
@@ -78,7 +78,7 @@ pub fn start(args: &LogArgs, is_in_cluster: bool) -> Log {
     log
 }
 
-/// The wish, or else what whoever reads the log of such a process expects.
+/// The requested format, or else the default: JSON in a cluster unless stderr is a terminal.
 fn format(wish: Option<LogFormat>, is_in_cluster: bool, is_terminal: bool) -> LogFormat {
     match wish {
         Some(format) => format,
@@ -87,7 +87,7 @@ fn format(wish: Option<LogFormat>, is_in_cluster: bool, is_terminal: bool) -> Lo
     }
 }
 
-/// The log of this process. Its filter can be changed while it logs. Clones are the same log.
+/// The log of this process, whose filter can be changed at run time. Clones share the filter.
 #[derive(Clone, Debug)]
 pub struct Log {
     format: LogFormat,
@@ -99,14 +99,14 @@ pub struct Log {
 type FilterLayer = reload::Layer<EnvFilter, Registry>;
 
 impl Log {
-    /// Filters by `text` with the defaults. Without the layer to log through the filter is dead.
+    /// Creates a filter from `text` and the defaults. It has an effect only while the returned layer is installed.
     pub fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
         let (layer, filter) = reload::Layer::new(EnvFilter::new(with_defaults(text)));
 
         (layer, Self { format, filter, is_changed: Arc::default() })
     }
 
-    /// The form of its lines.
+    /// The format of the log lines.
     pub const fn format(&self) -> LogFormat {
         self.format
     }
@@ -116,16 +116,16 @@ impl Log {
         self.filter.with_current(ToString::to_string).unwrap_or_default()
     }
 
-    /// Whether the filter is another one than at the start.
+    /// Whether the filter was changed after the start.
     pub fn is_changed(&self) -> bool {
         self.is_changed.load(Ordering::Relaxed)
     }
 
-    /// Puts `text` in force as filter, with the defaults. What is wrong changes nothing.
+    /// Replaces the filter with `text` and the defaults. An invalid text changes nothing.
     ///
     /// # Errors
     ///
-    /// Why it is no filter, with the choices.
+    /// Why `text` is not a valid filter, with the valid forms.
     pub fn set_filter(&self, text: &str) -> Result<(), String> {
         let text = check_filter(text)?;
         let filter = EnvFilter::new(with_defaults(&text));
@@ -136,15 +136,15 @@ impl Log {
     }
 }
 
-/// A filter that [`start`] will understand, as it was written.
+/// Checks that [`start`] accepts `text` as a filter, and returns it unchanged.
 ///
 /// # Errors
 ///
-/// The text of the parser if it is not a filter.
+/// The parser's message if it is not a filter.
 pub(crate) fn check_filter(text: &str) -> Result<String, String> {
     const CHOICES: &str = "use off, error, warn, info, debug or trace, or TARGET=LEVEL";
     if let Some(word) = bare_words(text).find(|word| word.parse::<LevelFilter>().is_err()) {
-        return Err(format!("{word:?} is no level: {CHOICES}"));
+        return Err(format!("{word:?} is not a level: {CHOICES}"));
     }
 
     match EnvFilter::builder().parse(text) {
@@ -153,10 +153,10 @@ pub(crate) fn check_filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// The directives without a target. The parser takes one that is no level for a target of which
-/// everything is wanted, so that a misspelt level would silence all others.
+/// The directives without `=`. The parser would take one that is not a level for a target with everything enabled, so
+/// that a misspelt level would silence all others.
 fn bare_words(text: &str) -> impl Iterator<Item = &str> {
-    // Fields in brackets have commas of their own.
+    // Fields in brackets may contain commas.
     let words = (!text.contains('[')).then(|| text.split(','));
 
     words
@@ -167,9 +167,9 @@ fn bare_words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn with_defaults(filter: &str) -> String {
-    // An empty variable in the environment is no wish for silence.
+    // An empty environment variable means the default.
     let mut directives = if filter.trim().is_empty() { "info" } else { filter }.to_owned();
-    for quiet in QUIET {
+    for quiet in QUIETED_TARGETS {
         let target = quiet.split('=').next().unwrap_or(quiet);
         if !filter.contains(target) {
             directives.push(',');
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boringtun_is_quiet_unless_somebody_asks() {
+    fn boringtun_is_off_unless_named() {
         assert!(with_defaults("info").contains("boringtun=off"));
         assert!(!with_defaults("info,boringtun=debug").contains("boringtun=off"));
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused_with_the_choices() {
+    fn invalid_filters_are_refused_with_choices() {
         for wrong in ["a=b=c", "loud", "info,loud", "strait=loud"] {
             let error = check_filter(wrong).unwrap_err();
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_filter_decides_at_once_and_a_wrong_one_changes_nothing() {
+    fn a_new_filter_takes_effect_at_once() {
         let (layer, log) = Log::new("info", LogFormat::Text);
         let _guard = subscriber::set_default(tracing_subscriber::registry().with(layer));
         assert!(!enabled!(Level::DEBUG));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_for_clusters_and_no_terminal_unless_somebody_asks() {
+    fn json_is_the_default_in_clusters() {
         let (text, json) = (LogFormat::Text, LogFormat::Json);
 
         assert_eq!(format(None, true, false), json);

@@ -1,4 +1,4 @@
-//! What the kernel is asked and told about links, addresses and routes (rtnetlink).
+//! rtnetlink: links, addresses and routes.
 
 mod changes;
 mod device;
@@ -24,46 +24,47 @@ use tracing::warn;
 pub use changes::{Changed, Changes};
 pub use device::{AddressError, Link, MTU_MIN_IPV6, NoIpv6};
 
-/// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
-/// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
+/// Routing protocol number of our routes: `ip route` shows "proto 83", the letter S. Lower numbers are the kernel's
+/// own, higher ones those of routing daemons.
 pub const ROUTE_PROTOCOL: u8 = 83;
 
-/// The kernel answers within milliseconds. An answer that finds no room in the receive buffer is lost.
+/// Timeout of a request. The kernel answers within milliseconds, but an answer that does not fit into the receive
+/// buffer is lost.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Addresses for documentation (RFC 5737, RFC 3849): only a default route leads there.
-pub const NOWHERE: [IpAddr; 2] = [
+/// Addresses for documentation (RFC 5737, RFC 3849): only a default route matches them.
+pub const DOCUMENTATION_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// Why a route is not as it should be.
+/// Why a route could not be installed or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name every field")]
 pub enum RouteError {
-    /// Somebody else has the same route.
+    /// The same route exists and leads to another device.
     #[error(
         "route {prefix} already leads to {to} (protocol {protocol}): remove it, or choose another \
          prefix, or set routes = false"
     )]
     Taken { prefix: IpNet, to: String, protocol: u8 },
-    /// The device takes no route of IPv6.
+    /// The device has no IPv6.
     #[error("cannot add route {prefix}: {cause}")]
     NoIpv6 { prefix: IpNet, cause: NoIpv6 },
-    /// The kernel refuses the route.
+    /// The kernel rejected the new route.
     #[error("cannot add route {prefix}")]
     Add { prefix: IpNet, source: io::Error },
-    /// The kernel keeps the route.
+    /// The kernel did not remove the route.
     #[error("cannot remove route {prefix}")]
     Remove { prefix: IpNet, source: io::Error },
-    /// The kernel does not say which there are.
+    /// The routes cannot be listed.
     #[error("cannot list the routes to the device")]
     List(#[source] io::Error),
 }
 
 impl RouteError {
-    /// The route that is missing, if one is.
+    /// The prefix of the missing route, if a route is missing.
     pub const fn missing(&self) -> Option<IpNet> {
         match self {
             Self::Taken { prefix, .. } | Self::NoIpv6 { prefix, .. } | Self::Add { prefix, .. } => {
@@ -74,11 +75,11 @@ impl RouteError {
     }
 }
 
-/// A connection to the kernel. Must live within the runtime that made it.
+/// A netlink connection. Use it within the runtime that created it.
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
-    /// `SO_MARK` of the datagrams whose routes are asked for; 0 is none.
+    /// Firewall mark (`SO_MARK`) for route lookups; 0 is none.
     mark: u32,
 }
 
@@ -87,7 +88,7 @@ impl Netlink {
     ///
     /// # Errors
     ///
-    /// If the kernel gives no netlink socket.
+    /// If the netlink socket cannot be opened.
     pub fn connect() -> io::Result<Self> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
@@ -95,15 +96,15 @@ impl Netlink {
         Ok(Self { handle, mark: 0 })
     }
 
-    /// The same connection, asking for the routes of datagrams with `mark`; 0 is none. `wg-quick` leads everything
-    /// else into the device.
+    /// The same connection, with route lookups for datagrams with `mark`; 0 is none. `wg-quick` routes everything
+    /// without its mark into the device.
     pub fn with_mark(&self, mark: u32) -> Self {
         Self { handle: self.handle.clone(), mark }
     }
 
-    /// The interface that carries datagrams to `peer`, or else to the world.
+    /// The interface that carries datagrams to `peer`, or else the interface of the default route.
     pub async fn underlay(&self, peer: Option<IpAddr>) -> Option<Underlay> {
-        for address in peer.into_iter().chain(NOWHERE) {
+        for address in peer.into_iter().chain(DOCUMENTATION_ADDRESSES) {
             if let Some((_, underlay)) = self.interface_towards(address).await {
                 return Some(underlay);
             }
@@ -112,11 +113,11 @@ impl Netlink {
         None
     }
 
-    /// The addresses of this host, those on the interface `except` left out.
+    /// The addresses of this host, without those on the interface `except`.
     ///
     /// # Errors
     ///
-    /// If the kernel does not list them.
+    /// The kernel's error.
     pub async fn addresses(&self, except: Option<u32>) -> io::Result<Vec<IpAddr>> {
         let messages: Vec<_> = answer(self.handle.address().get().execute().try_collect()).await?;
         let own = messages
@@ -127,11 +128,11 @@ impl Netlink {
         Ok(own.collect())
     }
 
-    /// The number of the interface called `name`.
+    /// The index of the interface `name`.
     ///
     /// # Errors
     ///
-    /// `NotFound`, or what else the kernel answers.
+    /// `NotFound`, or another error of the kernel.
     pub async fn interface_index(&self, name: &str) -> io::Result<u32> {
         let mut links = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         let link = answer(links.try_next()).await?;
@@ -139,7 +140,7 @@ impl Netlink {
         link.map(|link| link.header.index).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Whether there is an interface with the number `index`.
+    /// Whether an interface with this index exists.
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl Netlink {
         Ok(self.link(index).await?.is_some())
     }
 
-    /// The interface with the number `index`, if there is one.
+    /// The interface with this index, if it exists.
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl Netlink {
         Ok(name.zip(mtu_bytes).map(|(name, mtu_bytes)| Link { name, mtu_bytes, is_up }))
     }
 
-    /// The interface that carries datagrams to `address`, and its number; `None` if none does.
+    /// The index and the underlay of the interface that carries datagrams to `address`; `None` without a route.
     pub async fn interface_towards(&self, address: IpAddr) -> Option<(u32, Underlay)> {
         let mut question = route_message(IpNet::from(address), None);
         if self.mark != 0 {
@@ -209,7 +210,7 @@ impl Netlink {
             .find(|route| destination(route) == Some(prefix))
     }
 
-    /// Where the routes of ours in the main table lead to that are over the interface `index`.
+    /// The destinations of our routes in the main table over the interface `index`.
     async fn own_routes(&self, index: u32) -> io::Result<BTreeSet<IpNet>> {
         let mut own = BTreeSet::new();
         for all in [
@@ -217,7 +218,7 @@ impl Netlink {
             RouteMessageBuilder::<Ipv6Addr>::new().build(),
         ] {
             let routes = match self.main_table(all).await {
-                // A kernel without that version.
+                // The kernel lacks this version of IP.
                 Err(error) if is_not_supported(&error) => continue,
                 routes => routes?,
             };
@@ -231,7 +232,7 @@ impl Netlink {
         Ok(own)
     }
 
-    /// What the main table has of the version of IP that `all` is of.
+    /// The routes of the main table for the IP version of `all`.
     async fn main_table(&self, all: RouteMessage) -> io::Result<Vec<RouteMessage>> {
         let routes = self.handle.route().get(all).execute();
         let routes: Vec<_> = answer(routes.try_collect()).await?;
@@ -241,7 +242,7 @@ impl Netlink {
     }
 }
 
-/// The interface that carries the tunnel, and its MTU in bytes.
+/// The interface that carries the tunnel's datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
     /// The name of the interface.
@@ -250,10 +251,10 @@ pub struct Underlay {
     pub mtu_bytes: u32,
 }
 
-/// The routes to the device that are ours. Those of others are never touched.
+/// Our routes to the device. Routes of others are never touched.
 ///
-/// The kernel alone knows which there are: it takes them away when the device goes down, and so may
-/// anybody else.
+/// The kernel holds the only list of them: it removes them when the device goes down, and other programs may remove
+/// them too.
 #[derive(Debug)]
 pub struct DeviceRoutes {
     netlink: Netlink,
@@ -261,13 +262,13 @@ pub struct DeviceRoutes {
 }
 
 impl DeviceRoutes {
-    /// Of the interface with the number `index`.
+    /// Manages the routes to the interface `index`.
     pub const fn new(netlink: Netlink, index: u32) -> Self {
         Self { netlink, index }
     }
 
-    /// Changes what is installed into `wanted`, and reports what could not be done. A device that is down
-    /// takes no routes: then there is nothing to do until it is up.
+    /// Makes the installed routes equal to `wanted` and returns the errors. A device that is down has no routes: then
+    /// nothing is done.
     pub async fn sync(&self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
         if let Ok(link) = self.netlink.link(self.index).await
             && !link.is_some_and(|link| link.is_up)
@@ -291,10 +292,10 @@ impl DeviceRoutes {
         errors
     }
 
-    /// Removes every route of ours.
+    /// Removes all our routes.
     pub async fn clear(&self) {
         for error in self.sync(&BTreeSet::new()).await {
-            warn!(%error, "a route stays behind");
+            warn!(%error, "a route was not removed");
         }
     }
 
@@ -312,8 +313,8 @@ impl DeviceRoutes {
         }
     }
 
-    /// The route exists. It is as good as ours if it leads to our device, as the network of an
-    /// address on the device does; then it is left to the one who made it.
+    /// Accepts an existing route if it leads to our device, as the network of an address of the device does; it stays
+    /// with its owner.
     async fn adopt(&self, prefix: IpNet, error: io::Error) -> Result<(), RouteError> {
         let Some(route) = self.netlink.route_to(prefix).await else {
             return Err(RouteError::Add { prefix, source: error });
@@ -333,7 +334,7 @@ impl DeviceRoutes {
         let route = route_message(prefix, Some(self.index));
         match answer(self.netlink.handle.route().del(route).execute()).await {
             Ok(()) => Ok(()),
-            // Gone already, with the device or by somebody's hand.
+            // Removed before, with the device or by another program.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             Err(source) => Err(RouteError::Remove { prefix, source }),
         }
@@ -365,7 +366,7 @@ pub fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
     }
 }
 
-/// On a point-to-point link `Address` is the other end and `Local` is ours.
+/// The address of an interface. On a point-to-point link `Address` is the remote end and `Local` is ours.
 pub fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     let mut found = None;
     for attribute in attributes {
@@ -384,7 +385,7 @@ fn mtu_limit(metric: &RouteMetric) -> Option<u32> {
     if let RouteMetric::Mtu(bytes) = metric { Some(*bytes) } else { None }
 }
 
-/// The prefix that a route is for; `None` for a default route and for families other than IP.
+/// The destination prefix of a route; `None` for a default route and for families other than IP.
 pub fn destination(route: &RouteMessage) -> Option<IpNet> {
     let len = route.header.destination_prefix_length;
     route.attributes.iter().find_map(|attribute| {
@@ -400,23 +401,23 @@ pub fn destination(route: &RouteMessage) -> Option<IpNet> {
     })
 }
 
-/// The number of the interface that a route leads to, if it names one.
+/// The index of the output interface, if the route names one.
 pub fn output_interface(route: &RouteMessage) -> Option<u32> {
     route.attributes.iter().find_map(|attribute| {
         if let RouteAttribute::Oif(index) = attribute { Some(*index) } else { None }
     })
 }
 
-/// Whether the kernel has no such thing, as one without IPv6.
+/// Whether the kernel does not support the address family or the operation, as without IPv6.
 pub fn is_not_supported(error: &io::Error) -> bool {
     [libc::EAFNOSUPPORT, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
 }
 
-/// Waits for what the kernel answers, for `ANSWER_MAX` at most.
+/// Waits for the kernel's answer, for `ANSWER_MAX` at most.
 ///
 /// # Errors
 ///
-/// The kernel's, or `TimedOut`.
+/// The kernel's error, or `TimedOut`.
 pub async fn answer<T>(
     request: impl Future<Output = Result<T, rtnetlink::Error>>,
 ) -> io::Result<T> {
@@ -433,7 +434,7 @@ async fn answer_within<T>(
     }
 }
 
-/// The error number of the kernel, if it sent one.
+/// Converts to the kernel's error number, if it sent one.
 fn to_io(error: rtnetlink::Error) -> io::Error {
     if let rtnetlink::Error::NetlinkError(message) = error {
         message.to_io()
@@ -442,15 +443,15 @@ fn to_io(error: rtnetlink::Error) -> io::Error {
     }
 }
 
-/// One request to the kernel.
+/// A change of one route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Add(IpNet),
     Remove(IpNet),
 }
 
-/// What to do, in this order, for `wanted` to be installed. At no moment between is an address that was
-/// routed and is to be routed without a route: else what goes there would leave in clear.
+/// The changes, in this order, from `installed` to `wanted`. Routes are added before others are removed: an address
+/// that is routed before and after always has a route, else its packets would leave in clear.
 fn route_changes(installed: &BTreeSet<IpNet>, wanted: &BTreeSet<IpNet>) -> Vec<Change> {
     let add = wanted.difference(installed).copied().map(Change::Add);
     let remove = installed.difference(wanted).copied().map(Change::Remove);

@@ -1,7 +1,7 @@
 //! Signals: SIGTERM and SIGINT end the process, SIGHUP has it read its configuration again.
 //!
-//! A process that has nothing to put in order yet ends at once. Later its loop ends it in order; a thread of its own
-//! bounds the time for that, so that nothing which blocks the loop keeps the process alive.
+//! Before [`Signals::listen`] a signal ends the process at once. After it the process shuts down in order, and a
+//! separate thread bounds the time for that, so that a blocked loop cannot keep the process alive.
 
 use std::io;
 use std::process::exit;
@@ -14,24 +14,24 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info};
 
-/// The process ends so long after it was asked to, whatever it waits for. Less than Kubernetes gives it.
+/// Time limit of an orderly shutdown. Less than the grace period of Kubernetes.
 const END_MAX: Duration = Duration::from_secs(25);
 
-/// Whether a [`Signals`] hears that the process is to end.
-static IS_HEARD: AtomicBool = AtomicBool::new(false);
+/// Whether a [`Signals`] handles the signals.
+static IS_LISTENING: AtomicBool = AtomicBool::new(false);
 
-/// From here on SIGTERM and SIGINT end the process, whatever it waits for and also if it is the first one of a
-/// container, for which the kernel has no default action: at once, or in order after [`Signals::listen`].
+/// Makes SIGTERM and SIGINT end the process, also as the first process of a container, for which the kernel has no
+/// default action: at once, or in order after [`Signals::listen`].
 ///
 /// # Errors
 ///
-/// If there can be no handler, or no thread.
+/// If a handler cannot be installed or the thread cannot be started.
 pub fn end_on_signal() -> io::Result<()> {
-    watch(&IS_HEARD, END_MAX, |status| exit(status))
+    watch(&IS_LISTENING, END_MAX, |status| exit(status))
 }
 
 fn watch(
-    is_heard: &'static AtomicBool,
+    is_listening: &'static AtomicBool,
     limit: Duration,
     exit: impl FnOnce(i32) + Send + 'static,
 ) -> io::Result<()> {
@@ -47,19 +47,19 @@ fn watch(
                 _ = interrupt.recv() => {}
             }
         });
-        if !is_heard.load(Ordering::Relaxed) {
-            info!("the process ends before it has begun: a signal says so");
+        if !is_listening.load(Ordering::Relaxed) {
+            info!("a signal ended the process before it had started");
             return exit(0);
         }
         thread::sleep(limit);
-        error!(?limit, "the process did not end in order: it ends now");
+        error!(?limit, "the orderly shutdown took too long: exiting now");
         exit(1);
     })?;
 
     Ok(())
 }
 
-/// SIGHUP, SIGTERM and SIGINT as they come.
+/// Receives SIGHUP, SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
     reload: Signal,
@@ -67,16 +67,16 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-/// What a signal asks for.
-pub enum Wish {
+/// The action that a signal requests.
+pub enum SignalAction {
     /// SIGHUP: read the configuration again.
     Reload,
-    /// SIGTERM or SIGINT: end in order.
+    /// SIGTERM or SIGINT: shut down in order.
     End,
 }
 
 impl Signals {
-    /// From here on the process is to end in order, and SIGHUP no longer ends it.
+    /// Takes over the signals: from now on the caller shuts the process down, and SIGHUP no longer ends it.
     ///
     /// # Errors
     ///
@@ -87,22 +87,22 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         };
-        IS_HEARD.store(true, Ordering::Relaxed);
+        IS_LISTENING.store(true, Ordering::Relaxed);
 
         Ok(signals)
     }
 
-    /// Waits for SIGTERM or SIGINT; SIGHUP has no effect meanwhile. Cancel safe.
+    /// Waits for SIGTERM or SIGINT and ignores SIGHUP. Cancel safe.
     pub async fn end(&mut self) {
-        while let Wish::Reload = self.next().await {}
+        while let SignalAction::Reload = self.next().await {}
     }
 
     /// Cancel safe.
-    pub async fn next(&mut self) -> Wish {
+    pub async fn next(&mut self) -> SignalAction {
         select! {
-            _ = self.reload.recv() => Wish::Reload,
-            _ = self.terminate.recv() => Wish::End,
-            _ = self.interrupt.recv() => Wish::End,
+            _ = self.reload.recv() => SignalAction::Reload,
+            _ = self.terminate.recv() => SignalAction::End,
+            _ = self.interrupt.recv() => SignalAction::End,
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     /// Longer than a busy machine delays a thread.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const WAIT_MAX: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_process_that_hangs_ends_after_the_limit() {
@@ -129,7 +129,7 @@ mod tests {
 
         raise(Signal::SIGTERM).unwrap();
 
-        assert_eq!(ended_early.recv_timeout(PATIENCE), Ok(0));
-        assert_eq!(ended_late.recv_timeout(PATIENCE), Ok(1));
+        assert_eq!(ended_early.recv_timeout(WAIT_MAX), Ok(0));
+        assert_eq!(ended_late.recv_timeout(WAIT_MAX), Ok(1));
     }
 }

@@ -1,18 +1,18 @@
-//! Wrong usage of the command line.
+//! Errors in the usage of the command line.
 
-/// Why a command line cannot be carried out.
+/// Why a command line is not executed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    /// Somebody asked for help or the version: here it is.
+    /// Help or the version was requested: the text to print.
     #[error("{0}")]
     Answer(String),
-    /// The command line is wrong. One line with the offending word.
+    /// The command line is wrong: one line with the offending word.
     #[error("{0}")]
     Wrong(String),
 }
 
 impl UsageError {
-    /// The command line, or the environment, is wrong as `error` says.
+    /// The error `error` of the command line or the environment.
     pub fn wrong(error: impl std::fmt::Display) -> Self {
         Self::Wrong(error.to_string())
     }

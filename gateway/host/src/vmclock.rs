@@ -1,10 +1,9 @@
-//! Whether the machine goes on from a snapshot, as a hypervisor says in `/dev/vmclock0`.
+//! Detects that the machine was restored from a snapshot, with `/dev/vmclock0`.
 //!
-//! A machine that was restored has the sessions of the one that the snapshot was taken of. If both go on, or
-//! one goes on twice, different packets are sealed with the same key and counter, and whoever hears both
-//! learns what they have in common. The kernel tells its own WireGuard of that, and programs by this device
-//! only: Linux has it from 6.13 on, and says from 7.0 on whether a snapshot was restored or the machine was
-//! merely moved to another host.
+//! A restored machine has the sessions of the machine that the snapshot was taken of. If both continue, or one is
+//! restored twice, different packets are sealed with the same key and counter, and an eavesdropper learns the XOR of
+//! their contents. The kernel notifies its own WireGuard; programs have only this device. Linux has it since 6.13,
+//! and since 7.0 it tells a restored snapshot from a move to another host.
 //!
 //! Source: Linux, `include/uapi/linux/vmclock-abi.h`.
 
@@ -15,7 +14,7 @@ use std::path::Path;
 
 use tracing::{debug, info, warn};
 
-/// The device. Only a privileged container sees it.
+/// The device, visible only to privileged containers.
 const DEVICE: &str = "/dev/vmclock0";
 
 /// `struct vmclock_abi`, in bytes, with the generation at its end.
@@ -27,24 +26,24 @@ const VERSION: u16 = 1;
 /// `VMCLOCK_FLAG_VM_GEN_COUNTER_PRESENT`
 const HAS_GENERATION: u64 = 1 << 8;
 
-/// What a hypervisor says of the machine.
+/// Reads the hypervisor's page.
 #[derive(Debug)]
 pub struct VmClock {
     device: Option<File>,
     last: Option<Marker>,
 }
 
-/// Of this life of the machine.
+/// Identifies the run of the machine since the last restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
     /// Counts the restored snapshots.
     Generation(u64),
-    /// Changes with each, and when the machine is moved as well.
+    /// Changes with each restored snapshot, and when the machine is moved.
     Disruption(u64),
 }
 
 impl VmClock {
-    /// Whatever there is to read. On most machines there is nothing, and then nothing ever changes.
+    /// Opens the device. Most machines have none, and then no restore is ever reported.
     pub fn open() -> Self {
         Self::of(Path::new(DEVICE))
     }
@@ -57,7 +56,7 @@ impl VmClock {
                 warn!(
                     %error,
                     ?path,
-                    "a restored snapshot of this machine will not be noticed: let the process read the device"
+                    "cannot read the device, so a restored snapshot of this machine is not detected: allow the process to read it"
                 );
                 None
             }
@@ -72,7 +71,7 @@ impl VmClock {
     /// this with each tick.
     pub fn check(&mut self, renew_sessions: impl FnOnce()) {
         if self.is_restored() {
-            info!("this machine was restored from a snapshot: all sessions begin anew");
+            info!("this machine was restored from a snapshot: all sessions are renewed");
             renew_sessions();
         }
     }
@@ -81,9 +80,9 @@ impl VmClock {
     fn is_restored(&mut self) -> bool {
         let Some(device) = &self.device else { return false };
         let mut page = [0; PAGE_BYTES];
-        // The kernel waits while a hypervisor writes, but not for ever.
+        // The kernel waits while the hypervisor writes, for a bounded time.
         if let Err(error) = device.read_exact_at(&mut page, 0) {
-            debug!(%error, "the hypervisor's page cannot be read this time");
+            debug!(%error, "cannot read the hypervisor's page");
             return false;
         }
         let Some(marker) = Marker::read(&page) else { return false };
@@ -94,7 +93,7 @@ impl VmClock {
 }
 
 impl Marker {
-    /// `None` if this is not the page of such a device.
+    /// `None` if the page has another format.
     fn read(page: &[u8; PAGE_BYTES]) -> Option<Self> {
         let is_known = u32_at(page, 0)? == MAGIC && u16_at(page, 8)? == VERSION;
         let has_generation = u64_at(page, 24)? & HAS_GENERATION != 0;
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_moves_goes_on_if_the_hypervisor_tells_one_from_the_other() {
+    fn a_moved_machine_keeps_its_sessions() {
         for (flags, expected) in [(HAS_GENERATION, false), (0, true)] {
             let file = NamedTempFile::new().unwrap();
             fs::write(&file, page(flags, 3, 7)).unwrap();
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_page_says_nothing() {
+    fn invalid_vmclock_pages_are_ignored() {
         let file = NamedTempFile::new().unwrap();
         let mut clock = VmClock::of(file.path());
         let mut foreign = page(HAS_GENERATION, 3, 7);

@@ -1,4 +1,4 @@
-//! The command line as its help shows it: of each verb the flags that it uses.
+//! Adapts the help: each subcommand lists only the flags that it uses.
 
 use clap::{Command, CommandFactory as _};
 
@@ -7,7 +7,7 @@ use super::Args;
 /// Subcommands that write a log.
 const LOGGING: [&str; 4] = ["gateway", "operator", "node", "device"];
 
-/// Flags that a verb takes because all of its kind take them, and that change nothing there.
+/// Flags that a subcommand accepts like the others of its kind, but does not use.
 const UNUSED: [(&str, &[&str]); 16] = [
     ("network init", &["wait"]),
     ("create configuration", &["liqo_namespace", "cluster_id"]),
@@ -27,10 +27,10 @@ const UNUSED: [(&str, &[&str]); 16] = [
     ("info peer", &["liqo_namespace", "cluster_id"]),
 ];
 
-/// Verbs that look at all namespaces unless one is named.
-const EVERYWHERE: [&str; 3] = ["info peer", "status", "check"];
+/// Subcommands that use all namespaces unless one is named.
+const ALL_NAMESPACES: [&str; 3] = ["info peer", "status", "check"];
 
-/// Verbs about one object, or about those of a file.
+/// Subcommands for one object, or for the objects of a file.
 const ONE_NAMESPACE: [&str; 10] = [
     "create configuration",
     "create gatewayserver",
@@ -66,7 +66,7 @@ pub(crate) fn command() -> Command {
             command = within(command, path, |verb| verb.mut_arg(flag, |flag| flag.hide(true)));
         }
     }
-    for path in EVERYWHERE {
+    for path in ALL_NAMESPACES {
         command = with_namespace(command, path, "all");
     }
     for path in ONE_NAMESPACE {
@@ -76,14 +76,14 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// Says which namespace the verb at `path` takes unless one is named.
+/// Sets the default namespace in the help of the subcommand at `path`.
 fn with_namespace(command: Command, path: &str, default: &str) -> Command {
     let help = format!("Namespace of the objects [default: {default}]");
 
     within(command, path, |verb| verb.mut_arg("namespace", |flag| flag.help(help)))
 }
 
-/// Changes the verb at `path`, with spaces between its words.
+/// Changes the subcommand at `path`, whose words are separated by spaces.
 fn within(command: Command, path: &str, change: impl FnOnce(Command) -> Command) -> Command {
     match path.split_once(' ') {
         None => command.mut_subcommand(path, change),
@@ -131,18 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_says_its_own_default_namespace() {
+    fn each_subcommand_shows_its_default_namespace() {
         for (path, default) in [
             ("status", "[default: all]"),
             ("delete publickey", "[default: that of the context]"),
-            ("network connect", "[default: liqo-tenant-REMOTE_ID, made if it is not there]"),
+            ("network connect", "[default: liqo-tenant-REMOTE_ID, created if missing]"),
         ] {
             assert!(help(path).replace("\n          ", " ").contains(default), "{path}");
         }
     }
 
     #[test]
-    fn flags_that_change_nothing_are_still_taken() {
+    fn unused_flags_are_accepted() {
         for words in [
             "strait network init --remote-context a --wait",
             "strait delete publickey a --cluster-id b --log-level debug",

@@ -1,13 +1,13 @@
-//! Where flags may stand: before, between and after the verbs, as with `kubectl` and `liqoctl`.
+//! Allows flags before, between and after the subcommands, as with `kubectl` and `liqoctl`.
 
 use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
-/// `words`, the name of the program first, with the verbs before all flags.
+/// Reorders `words` so that all subcommands come before the flags. The first word is the name of the program.
 ///
-/// A flag before a verb is one of that verb or of a verb below it. Behind a word that is neither a verb nor
-/// such a flag nothing is moved.
+/// A flag before a subcommand belongs to it or to one below it. After a word that is neither a subcommand nor such a
+/// flag nothing is moved.
 pub(super) fn verbs_first(command: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut command = command;
     let mut words = words.into_iter().peekable();
@@ -31,14 +31,14 @@ pub(super) fn verbs_first(command: &Command, words: Vec<OsString>) -> Vec<OsStri
     }
 
     if command.has_subcommands() {
-        // What follows is wrong or asks for help, and is to be answered before the flags.
+        // The rest is wrong or asks for help, and must be parsed before the flags.
         verbs.into_iter().chain(words).chain(flags).collect()
     } else {
         verbs.into_iter().chain(flags).chain(words).collect()
     }
 }
 
-/// The verbs at the beginning of `words`, with spaces between; the name of the program comes first.
+/// The subcommands at the beginning of `words`, separated by spaces, after the name of the program.
 pub(super) fn path(command: &Command, words: &[OsString]) -> String {
     let mut command = command;
     let mut path = command.get_name().to_owned();
@@ -51,10 +51,10 @@ pub(super) fn path(command: &Command, words: &[OsString]) -> String {
     path
 }
 
-/// The flag that `word` begins with, of `command` or of a verb below it. None if several verbs have one and do not
-/// agree on whether it has a value.
+/// The flag that `word` begins with, of `command` or of a subcommand below it; `None` if several have that flag and
+/// disagree on whether it takes a value.
 fn find<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_meant = |flag: &&Arg| match word.strip_prefix("--") {
+    let is_match = |flag: &&Arg| match word.strip_prefix("--") {
         Some(long) => {
             let name = long.split('=').next().unwrap_or_default();
             flag.get_long() == Some(name)
@@ -66,7 +66,7 @@ fn find<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
                 && letters.next().is_some_and(|letter| flag.get_short() == Some(letter))
         }
     };
-    if let Some(flag) = command.get_arguments().find(is_meant) {
+    if let Some(flag) = command.get_arguments().find(is_match) {
         return Some(flag);
     }
     let mut of_verbs = command.get_subcommands().filter_map(|verb| find(verb, word));
@@ -75,7 +75,7 @@ fn find<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     of_verbs.all(|other| takes_next_word(other) == takes_next_word(first)).then_some(first)
 }
 
-/// Whether `flag` has a value that may be a word of its own.
+/// Whether `flag` takes a value that may be a separate word.
 fn takes_next_word(flag: &Arg) -> bool {
     flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::super::command;
     use super::*;
 
-    fn arranged(words: &str) -> String {
+    fn normalized(words: &str) -> String {
         let words = words.split(' ').map(OsString::from).collect();
         let words = verbs_first(&command(), words);
 
@@ -118,7 +118,7 @@ mod tests {
             ("strait -na create --yes publickey b", "strait create publickey -na --yes b"),
             ("strait --node-port 1 network connect", "strait network connect --node-port 1"),
             ("strait --log-level debug check -o json", "strait check --log-level debug -o json"),
-            // A name that looks like a verb is none where no verb can stand.
+            // A name that equals a subcommand is a name where no subcommand can stand.
             (
                 "strait delete publickey --wait publickey",
                 "strait delete publickey --wait publickey",
@@ -126,10 +126,10 @@ mod tests {
             ("strait --context a --help", "strait --help --context a"),
             ("strait --context a ferry", "strait ferry --context a"),
             ("strait --speed a generate", "strait --speed a generate"),
-            // A file of one verb, and no value for another.
+            // `-f` takes a file in one subcommand and no value in another.
             ("strait -f a plan", "strait -f a plan"),
         ] {
-            assert_eq!(arranged(typed), expected, "{typed}");
+            assert_eq!(normalized(typed), expected, "{typed}");
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever flags of `network connect` stand, they mean the same.
+        /// The position of flags of `network connect` does not change their meaning.
         #[test]
         fn place_of_flags_does_not_matter(
             places in prop::collection::vec(0..=2_usize, 6),

@@ -1,4 +1,4 @@
-//! The flags of the verbs, with the names and defaults that Liqo gives them.
+//! The flags of the commands, with Liqo's names and defaults.
 
 mod confirmation;
 mod network;
@@ -23,65 +23,64 @@ pub(crate) use plan::{
     PlanOutputArgs, PlanResetArgs,
 };
 
-/// How long a verb may take by default, waiting included.
+/// Default time limit of a command, waiting included.
 const TIMEOUT: &str = "120s";
 
-/// The least MTU of a tunnel, in bytes: that of IPv4 (RFC 791).
+/// The minimum MTU of a tunnel, in bytes: that of IPv4 (RFC 791).
 const MTU_MIN: i64 = 576;
 
-/// How gateway servers are exposed by default: as by Liqo.
+/// How gateway servers are exposed by default, as in Liqo.
 const SERVICE_TYPE: Service = Service::LoadBalancer;
 
-/// One variant a verb.
+/// One variant per command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Join two clusters, and take that apart again
+    /// Connect and disconnect two clusters
     ///
     /// The local cluster (--kubeconfig, --context) gets the client, the remote one (--remote-kubeconfig,
-    /// --remote-context) the server. Needs the API servers of both; see `strait generate` and `strait
-    /// create` for where nobody has both.
+    /// --remote-context) the server. Needs access to both API servers; without it, use `strait generate` and `strait
+    /// create`.
     #[command(subcommand)]
     Network(Box<NetworkCommand>),
-    /// Make one object of a peering, in one cluster
+    /// Create one object of a peering, in one cluster
     #[command(subcommand)]
     Create(Box<CreateCommand>),
     /// Delete one object of a peering, in one cluster
     #[command(subcommand)]
     Delete(DeleteCommand),
-    /// Print what the other cluster has to know of this one
+    /// Print the objects that the remote cluster needs from this one
     #[command(subcommand)]
     Generate(GenerateCommand),
-    /// Show what a change would do, and do nothing
+    /// Show what a change would do, without doing it
     ///
-    /// Needs no more than the right to read. What is shown is the difference to how things are now, one
-    /// line each: + is there then, - is gone, ~ is another way, -+ is made anew, ! cannot be had.
+    /// Needs only read access. The output is the difference to the current state, one line each: + is created, - is
+    /// deleted, ~ is changed, -+ is replaced, ! is not possible.
     ///
-    /// Exit status: 0 nothing would be different, 2 something would, 3 not all of it can be had, 64 wrong
-    /// usage, 1 anything else.
+    /// Exit status: 0 no changes, 2 changes, 3 a part is not possible, 64 wrong usage, 1 any other error.
     #[command(subcommand)]
     Plan(Box<PlanCommand>),
     /// Show a cluster, or its peerings
     ///
-    /// Exit status: 0 shown, 64 there is no such thing, 1 the cluster cannot be asked.
+    /// Exit status: 0 shown, 64 not found, 1 the API server cannot be reached.
     #[command(args_conflicts_with_subcommands = true)]
     Info(Box<InfoArgs>),
-    /// Show whether the peerings of a cluster work, a line each
+    /// Show the status of the peerings of a cluster, one line each
     ///
-    /// Exit status: 0 all that are wanted work, 1 one does not or the cluster cannot be asked.
+    /// Exit status: 0 all enabled peerings are healthy, 1 one is not, or the API server cannot be reached.
     Status(StatusArgs),
-    /// Print what completes commands in a shell
+    /// Print the completion script of a shell
     ///
-    /// As in `source <(strait completion bash)`.
+    /// For example `source <(strait completion bash)`.
     Completion(CompletionArgs),
 }
 
 impl UserCommand {
-    /// Whether the user has said beforehand that what may be lost may be lost.
+    /// Whether a flag has confirmed destructive steps.
     pub(crate) fn is_confirmed(&self) -> bool {
         match self {
             Self::Network(command) => match command.as_ref() {
                 NetworkCommand::Connect(args) => args.confirmation.yes,
-                // These ask by themselves, or have nothing to ask.
+                // These ask themselves, or have nothing to ask.
                 NetworkCommand::Init(_)
                 | NetworkCommand::Disconnect(_)
                 | NetworkCommand::Reset(_) => false,
@@ -97,7 +96,7 @@ impl UserCommand {
     }
 }
 
-/// Which cluster; of two the local one, which gets the client.
+/// The cluster; of two the local one, which gets the client.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContextArgs {
     /// Kubeconfig file [default: KUBECONFIG, else ~/.kube/config, else the pod this runs in]
@@ -106,16 +105,16 @@ pub(crate) struct ContextArgs {
     /// Context in the kubeconfig [default: the current one]
     #[arg(long, env = "STRAIT_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of the objects [default: liqo-tenant-REMOTE_ID, made if it is not there]
+    /// Namespace of the objects [default: liqo-tenant-REMOTE_ID, created if missing]
     #[arg(short, long, env = "STRAIT_NAMESPACE", value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Where Liqo or Strait is installed: Networks, templates and the id of the cluster are there
+    /// Namespace of the installation of Liqo or Strait, with Networks, templates and the cluster id
     #[arg(long, env = "STRAIT_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
     pub(crate) liqo_namespace: String,
     /// Id of this cluster [default: CLUSTER_ID in the ConfigMap liqo-clusterid-configmap of the installation]
     #[arg(long, env = "STRAIT_CLUSTER_ID", value_name = "ID")]
     pub(crate) cluster_id: Option<String>,
-    /// How long it may take, waiting included
+    /// Time limit of the command, waiting included
     #[arg(
         long,
         env = "STRAIT_TIMEOUT",
@@ -126,19 +125,19 @@ pub(crate) struct ContextArgs {
     pub(crate) timeout: Duration,
 }
 
-/// Which other cluster.
+/// The remote cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteArgs {
-    /// Kubeconfig file of the remote cluster [default: that of kubectl]
+    /// Kubeconfig file of the remote cluster [default: as kubectl]
     #[arg(long, env = "STRAIT_REMOTE_KUBECONFIG", value_name = "FILE")]
     pub(crate) remote_kubeconfig: Option<PathBuf>,
     /// Context of the remote cluster [default: the current one]
     #[arg(long, env = "STRAIT_REMOTE_CONTEXT", value_name = "NAME")]
     pub(crate) remote_context: Option<String>,
-    /// Namespace in the remote cluster [default: liqo-tenant-LOCAL_ID, made if it is not there]
+    /// Namespace in the remote cluster [default: liqo-tenant-LOCAL_ID, created if missing]
     #[arg(long, env = "STRAIT_REMOTE_NAMESPACE", value_name = "NAME")]
     pub(crate) remote_namespace: Option<String>,
-    /// Where Liqo or Strait is installed in the remote cluster
+    /// Namespace of the installation of Liqo or Strait in the remote cluster
     #[arg(long, env = "STRAIT_REMOTE_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
     pub(crate) remote_liqo_namespace: String,
     /// Id of the remote cluster [default: CLUSTER_ID in its ConfigMap liqo-clusterid-configmap]
@@ -147,7 +146,7 @@ pub(crate) struct RemoteArgs {
 }
 
 impl RemoteArgs {
-    /// Whether there is to be another cluster.
+    /// Whether a remote cluster is named.
     pub(crate) const fn is_named(&self) -> bool {
         self.remote_kubeconfig.is_some() || self.remote_context.is_some()
     }
@@ -167,10 +166,10 @@ pub(crate) struct TunnelArgs {
     pub(crate) mtu: u16,
 }
 
-/// What is put on every object that is made.
+/// Labels and annotations of every created object.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MarksArgs {
-    /// Labels for everything that is made, as KEY=VALUE with commas between
+    /// Labels of every created object: KEY=VALUE, separated by commas
     #[arg(
         long,
         env = "STRAIT_GLOBAL_LABELS",
@@ -179,7 +178,7 @@ pub(crate) struct MarksArgs {
         value_parser = label
     )]
     pub(crate) global_labels: Vec<(String, String)>,
-    /// Annotations for everything that is made, as KEY=VALUE with commas between
+    /// Annotations of every created object: KEY=VALUE, separated by commas
     #[arg(
         long,
         env = "STRAIT_GLOBAL_ANNOTATIONS",
@@ -191,7 +190,7 @@ pub(crate) struct MarksArgs {
 }
 
 impl MarksArgs {
-    /// As verbs want them.
+    /// Converts them for a command.
     pub(crate) fn marks(&self) -> Marks {
         Marks {
             labels: self.global_labels.iter().cloned().collect(),
@@ -200,7 +199,7 @@ impl MarksArgs {
     }
 }
 
-/// How an object is written down.
+/// The format of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people and `kubectl apply -f -`
@@ -218,7 +217,7 @@ impl From<Format> for strait_peering::Format {
     }
 }
 
-/// Whether people or programs read the answer.
+/// The format of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatArgs {
     /// Print yaml or json
@@ -226,10 +225,10 @@ pub(crate) struct FormatArgs {
     pub(crate) output: Option<Format>,
 }
 
-/// What of an answer is shown, and how.
+/// The part of the output that is shown, and its format.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Show only this part, as in network.gateway.address
+    /// Show only this part, for example network.gateway.address
     #[arg(short, long, env = "STRAIT_GET", value_name = "PATH")]
     pub(crate) get: Option<String>,
     #[command(flatten)]
@@ -241,7 +240,7 @@ pub(crate) struct OutputArgs {
 pub(crate) struct InfoArgs {
     #[command(subcommand)]
     pub(crate) command: Option<InfoCommand>,
-    /// Show all of its prefixes; yaml, json and --get always have them
+    /// Show all prefixes; yaml, json and --get always include them
     #[arg(short, long, env = "STRAIT_VERBOSE")]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -250,10 +249,10 @@ pub(crate) struct InfoArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// What else there is to show.
+/// Subcommands of `strait info`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InfoCommand {
-    /// Show peerings: prefixes, gateways, and what is wrong
+    /// Show peerings: prefixes, gateways and problems
     Peer(Box<InfoPeerArgs>),
 }
 
@@ -281,12 +280,12 @@ pub(crate) struct StatusArgs {
 /// `strait completion`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionArgs {
-    /// Of which shell
+    /// The shell
     #[arg(env = "STRAIT_SHELL", value_name = "SHELL", value_parser = shell())]
     pub(crate) shell: Shell,
 }
 
-/// The shells that the manual speaks of.
+/// The shells that the manual documents.
 fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
     use clap::builder::TypedValueParser as _;
 
@@ -294,9 +293,9 @@ fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
         .try_map(|name| Shell::from_str(&name, false))
 }
 
-/// Reads KEY=VALUE, with a value as labels have it.
+/// Parses KEY=VALUE with a valid value of a label.
 fn label(text: &str) -> Result<(String, String), String> {
-    /// The longest value of a label.
+    /// Maximum length of a label value.
     const BYTES_MAX: usize = 63;
     let (key, value) = annotation(text)?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric();
@@ -309,14 +308,15 @@ fn label(text: &str) -> Result<(String, String), String> {
         Ok((key, value))
     } else {
         Err(format!(
-            "{value:?} is no value of a label: at most {BYTES_MAX} letters, digits, and between them -, _ and ."
+            "{value:?} is not a valid label value: at most {BYTES_MAX} letters, digits, and between them -, _ and ."
         ))
     }
 }
 
-/// Reads KEY=VALUE; the key perhaps with the name of a domain and a slash before it.
+/// Parses KEY=VALUE; the key may have a domain prefix and a slash.
 fn annotation(text: &str) -> Result<(String, String), String> {
-    let wrong = || "write KEY=VALUE, as in team=network or example.com/team=network".to_owned();
+    let wrong =
+        || "write KEY=VALUE, for example team=network or example.com/team=network".to_owned();
     let (key, value) = text.split_once('=').ok_or_else(wrong)?;
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
     let is_name = |name: &str| {
@@ -329,7 +329,7 @@ fn annotation(text: &str) -> Result<(String, String), String> {
     if is_key { Ok((key.to_owned(), value.to_owned())) } else { Err(wrong()) }
 }
 
-/// As Go writes one: `90s`, `2m`. Never zero.
+/// Parses a duration as Go writes it: `90s`, `2m`. Zero is rejected.
 fn timeout(text: &str) -> Result<Duration, String> {
     let wrong = || "write a duration like 90s, 2m or 1m30s".to_owned();
     let duration: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;

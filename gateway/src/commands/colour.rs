@@ -1,4 +1,4 @@
-//! Colours, for people who see them.
+//! Colours on terminals.
 
 use std::io::{self, IsTerminal as _};
 
@@ -21,13 +21,12 @@ impl Colour {
     }
 }
 
-/// `text` with each line in the colour that `colour_of` it is, if stdout is a terminal and nobody has set
-/// `NO_COLOR`.
+/// Colours each line of `text` as `colour_of` says, if stdout is a terminal and `NO_COLOR` is not set.
 pub(super) fn coloured(text: &str, colour_of: impl Fn(&str) -> Option<Colour>) -> String {
     coloured_on(text, io::stdout().is_terminal(), colour_of)
 }
 
-/// The same for another stream, which is a terminal or not.
+/// The same for a stream that is a terminal or not.
 pub(super) fn coloured_on(
     text: &str,
     is_terminal: bool,
@@ -56,7 +55,7 @@ mod tests {
         let colour_of = |line: &str| line.starts_with('+').then_some(Colour::Green);
 
         assert_eq!(paint("+ a\nb\n", colour_of), "\x1b[32m+ a\x1b[0m\nb\n");
-        // The tests have no terminal.
+        // Stdout of the tests is not a terminal.
         assert_eq!(coloured("+ a\n", colour_of), "+ a\n");
     }
 }

@@ -1,4 +1,4 @@
-//! What completes commands in a shell.
+//! Completion scripts for shells.
 
 use clap_complete::{Shell, generate};
 

@@ -1,4 +1,4 @@
-//! Which clusters are meant: kubeconfigs and their contexts.
+//! Selects clusters by kubeconfig and context.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use strait_peering::{Contact, Marks, Pair, Side};
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
 
-/// The only cluster of a verb, with the namespace that was named, or that of the context as with kubectl.
+/// The cluster of a command, with the named namespace or that of the context, as with kubectl.
 pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {
     let names = local(args);
     let config = names.config().await?;
@@ -17,12 +17,12 @@ pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {
     Ok(Contact { namespace: Some(namespace), ..of_local(args, names.client(config)?, Side::Only) })
 }
 
-/// Both clusters of a verb, each in the namespace of their peering unless one is named.
+/// Both clusters of a command, each in the namespace of the peering unless one is named.
 pub(super) async fn pair(args: &ClustersArgs) -> Result<Pair, UsageError> {
     let ClustersArgs { context, remote, .. } = args;
     if !remote.is_named() {
         return Err(UsageError::Wrong(
-            "which is the other cluster? Name it with --remote-kubeconfig or --remote-context"
+            "the remote cluster is missing: name it with --remote-kubeconfig or --remote-context"
                 .to_owned(),
         ));
     }
@@ -68,9 +68,9 @@ fn of_local(args: &ContextArgs, client: kube::Client, side: Side) -> Contact {
     }
 }
 
-/// What was typed of one cluster.
+/// The flags that select one cluster.
 struct Names<'a> {
-    /// How its flags begin.
+    /// The prefix of its flags.
     side: &'static str,
     file: Option<&'a Path>,
     context: Option<&'a str>,
@@ -88,11 +88,11 @@ impl Names<'_> {
                 Config::from_custom_kubeconfig(kubeconfig, &options).await
             }
             (None, Some(_)) => Config::from_kubeconfig(&options).await,
-            // As everybody does: KUBECONFIG, the file in the home folder, or the pod this runs in.
+            // As with kubectl: KUBECONFIG, the file in the home folder, or the pod this runs in.
             (None, None) => {
                 return Config::infer().await.map_err(|error| {
                     UsageError::Wrong(format!(
-                        "nothing says where the API server is: pass --kubeconfig, or set KUBECONFIG ({error})"
+                        "no API server is configured: pass --kubeconfig, or set KUBECONFIG ({error})"
                     ))
                 });
             }

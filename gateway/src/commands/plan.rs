@@ -1,4 +1,4 @@
-//! `strait plan`: what a change would do, on stdout.
+//! `strait plan`: prints what a change would do.
 
 use std::process::ExitCode;
 
@@ -12,21 +12,21 @@ use super::args::{
 };
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
-use super::{kubeconfig, meaning};
+use super::{kubeconfig, requests};
 
-/// Something would be different.
+/// There are changes.
 const CHANGES: u8 = 2;
 
-/// Not all that is asked for can be had.
+/// A part of the change is not possible.
 const CONFLICTS: u8 = 3;
 
-/// Runs `strait plan`. The status says what was found.
+/// Runs `strait plan`. The exit status tells whether there are changes or conflicts.
 pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     let (plan, format) = match command {
         PlanCommand::Connect(args) => {
             let PlanConnectArgs { connect, output } = args.as_ref();
             let pools = pools(output)?;
-            let wanted = meaning::connect(connect);
+            let wanted = requests::connect(connect);
             let pair = kubeconfig::pair(&connect.clusters).await?;
             let session = terminal.session(connect.clusters.context.timeout);
             (
@@ -79,7 +79,7 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
     Ok(status(&plan))
 }
 
-/// Those that were typed, if any were.
+/// The pools of `--pools`, if set.
 fn pools(output: &PlanOutputArgs) -> Result<Option<Pools>, UsageError> {
     if output.pools.is_empty() {
         return Ok(None);
@@ -99,7 +99,7 @@ fn status(plan: &Plan) -> ExitCode {
     }
 }
 
-/// By the sign that a line begins with.
+/// The colour by the sign at the beginning of a line.
 fn colour_of(line: &str) -> Option<Colour> {
     match line.chars().next()? {
         '+' => Some(Colour::Green),

@@ -1,10 +1,10 @@
-//! Peerings in lines.
+//! The table of `strait status`.
 
 use strait_peering::PeerInfo;
 
 const HEAD: [&str; 6] = ["PEER", "ROLE", "STATUS", "LATENCY", "SERVER", "REASON"];
 
-/// One line a peering, below a line of names.
+/// One line per peering, below the column names.
 pub(super) fn of_peers(peers: &[PeerInfo]) -> String {
     if peers.is_empty() {
         return "no peerings\n".to_owned();

@@ -1,4 +1,4 @@
-//! Where a verb is heard: lines on stdout as in Liqo's documentation, what is waited for on a terminal.
+//! Output of a command: lines on stdout as in Liqo's documentation, and waits on a terminal.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -17,35 +17,35 @@ use super::super::operator::public_of;
 use super::args::answer;
 use super::colour::{Colour, coloured, coloured_on};
 
-/// To the beginning of the line, and nothing in it.
+/// Moves to the beginning of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// The exit code after Ctrl-C, as shells report it: 128 and the number of the signal.
+/// The exit code after Ctrl-C, as shells report it: 128 plus the number of the signal.
 const INTERRUPTED: i32 = 130;
 
-/// Stdout for what is done, stderr for what is to be known besides.
+/// Writes results to stdout, and warnings and waits to stderr.
 pub(super) struct Terminal {
-    /// Whether stderr is seen.
-    is_watched: bool,
-    /// Whether the user has allowed beforehand what may be lost.
-    allows_all: bool,
-    /// What is waited for, and since when.
+    /// Whether stderr is a terminal.
+    is_terminal: bool,
+    /// Whether a flag has confirmed destructive steps.
+    is_confirmed: bool,
+    /// The current wait and when it began.
     waiting: Arc<Mutex<Option<(String, Instant)>>>,
-    /// Why what is done could not be said.
+    /// The error of stdout, if a line was lost.
     lost: RefCell<Option<io::Error>>,
 }
 
 impl Terminal {
-    pub(super) fn new(allows_all: bool) -> Self {
+    pub(super) fn new(is_confirmed: bool) -> Self {
         Self {
-            is_watched: io::stderr().is_terminal(),
-            allows_all,
+            is_terminal: io::stderr().is_terminal(),
+            is_confirmed,
             waiting: Arc::default(),
             lost: RefCell::new(None),
         }
     }
 
-    /// A run that must end within `timeout`, heard here.
+    /// A session that reports here and must end within `timeout`.
     pub(super) fn session(&self, timeout: Duration) -> Session<'_> {
         Session { report: self, deadline: Deadline::after(timeout), public_of }
     }
@@ -57,18 +57,18 @@ impl Terminal {
         stdout::print(text)
     }
 
-    /// No more is said. An error if something of it was lost.
+    /// Ends the output. Returns an error if a line was lost.
     pub(super) fn end(&self) -> io::Result<()> {
         self.clear();
 
         self.lost.take().map_or(Ok(()), Err)
     }
 
-    /// Shows for how long there has been waiting, every second; without end.
+    /// Updates the duration of the current wait every second. Does not return.
     pub(super) async fn count_seconds(&self) -> Infallible {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.is_watched
+            if self.is_terminal
                 && let Some((text, since)) = &*self.waiting.lock()
             {
                 show(text, since.elapsed());
@@ -76,20 +76,20 @@ impl Terminal {
         }
     }
 
-    /// Has Ctrl-C end the program with a line about what is waited for. From a thread of its own, as a question
-    /// holds up this one.
+    /// Makes Ctrl-C end the program with a line about the current wait. Runs on a separate thread, because a question
+    /// blocks this one.
     pub(super) fn end_on_interrupt(&self) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut interrupts = {
             let _guard = runtime.enter();
             signal(SignalKind::interrupt())?
         };
-        let (waiting, is_watched) = (Arc::clone(&self.waiting), self.is_watched);
+        let (waiting, is_terminal) = (Arc::clone(&self.waiting), self.is_terminal);
         let end = move || {
             if runtime.block_on(interrupts.recv()).is_some() {
                 let waiting = waiting.lock();
                 let line = interrupted(waiting.as_ref().map(|(text, _)| text.as_str()));
-                tell(&format!("{}{line}", if is_watched { CLEAR } else { "" }));
+                write_stderr(&format!("{}{line}", if is_terminal { CLEAR } else { "" }));
                 process::exit(INTERRUPTED);
             }
         };
@@ -99,8 +99,8 @@ impl Terminal {
     }
 
     fn clear(&self) {
-        if self.waiting.lock().take().is_some() && self.is_watched {
-            tell(CLEAR);
+        if self.waiting.lock().take().is_some() && self.is_terminal {
+            write_stderr(CLEAR);
         }
     }
 }
@@ -108,7 +108,7 @@ impl Terminal {
 impl Report for Terminal {
     fn done(&self, side: Side, text: &str) {
         let level = coloured("INFO", |_| Some(Colour::Green));
-        // A verb whose lines are lost is still done to its end.
+        // A command whose output is lost still runs to its end.
         if let Err(error) = self.print(&line(level.trim_end(), side, text)) {
             self.lost.replace(Some(error));
         }
@@ -116,13 +116,13 @@ impl Report for Terminal {
 
     fn warn(&self, side: Side, text: &str) {
         self.clear();
-        let level = coloured_on("WARN", self.is_watched, |_| Some(Colour::Yellow));
-        tell(&line(level.trim_end(), side, text));
+        let level = coloured_on("WARN", self.is_terminal, |_| Some(Colour::Yellow));
+        write_stderr(&line(level.trim_end(), side, text));
     }
 
     fn waiting(&self, side: Side, text: &str) {
         let text = format!("{side}{text}");
-        if self.is_watched {
+        if self.is_terminal {
             show(&text, Duration::ZERO);
         }
         self.waiting.lock().replace((text, Instant::now()));
@@ -131,9 +131,9 @@ impl Report for Terminal {
     fn allows(&self, side: Side, warning: &str) -> bool {
         self.clear();
 
-        self.allows_all
+        self.is_confirmed
             || answer(&format!("{side}{warning}")).unwrap_or_else(|error| {
-                self.warn(side, &format!("the question has no answer: {error}"));
+                self.warn(side, &format!("the question was not answered: {error}"));
                 false
             })
     }
@@ -141,14 +141,14 @@ impl Report for Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // The error that comes next begins a line.
+        // An error message begins on a new line.
         self.clear();
     }
 }
 
-/// Shows what is waited for in the place of what was shown before.
+/// Shows a wait in place of the previous one.
 fn show(text: &str, elapsed: Duration) {
-    tell(&format!("{CLEAR}{}", waiting_line(text, elapsed)));
+    write_stderr(&format!("{CLEAR}{}", waiting_line(text, elapsed)));
 }
 
 fn waiting_line(text: &str, elapsed: Duration) -> String {
@@ -165,7 +165,7 @@ fn waiting_line(text: &str, elapsed: Duration) -> String {
 fn interrupted(waiting: Option<&str>) -> String {
     match waiting {
         Some(text) => {
-            format!("strait: interrupted: {text}; the same command goes on where it stopped\n")
+            format!("strait: interrupted: {text}; run the same command again to continue\n")
         }
         None => "strait: interrupted\n".to_owned(),
     }
@@ -175,8 +175,8 @@ fn line(level: &str, side: Side, text: &str) -> String {
     format!(" {level}   {side}{text}\n")
 }
 
-/// Says it on stderr. Nobody is left to tell if that is closed.
-fn tell(text: &str) {
+/// Writes to stderr. A closed stderr cannot be reported.
+fn write_stderr(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
@@ -204,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_names_what_was_waited_for() {
+    fn an_interruption_names_the_wait() {
         let text = "(local) Waiting for Configuration milan to be applied";
 
         assert_eq!(
             interrupted(Some(text)),
-            format!("strait: interrupted: {text}; the same command goes on where it stopped\n")
+            format!("strait: interrupted: {text}; run the same command again to continue\n")
         );
         assert_eq!(interrupted(None), "strait: interrupted\n");
     }

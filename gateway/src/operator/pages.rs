@@ -1,4 +1,4 @@
-//! What an operator tells whoever asks over HTTP.
+//! The HTTP pages of the operator.
 
 use std::net::IpAddr;
 
@@ -14,21 +14,21 @@ use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use strait_operator::Tally;
 use tokio::sync::watch;
 
-/// Whether a replica works; `None` until it knows whose turn it is.
-pub(super) type Standing = Option<bool>;
+/// Whether this replica is the leader; `None` until the API server has answered.
+pub(super) type Leadership = Option<bool>;
 
-/// All pages, and where they get what they say.
+/// All pages and their sources.
 pub(super) struct Pages {
-    standing: watch::Receiver<Standing>,
+    is_leader: watch::Receiver<Leadership>,
     registry: Registry,
 }
 
 impl Pages {
-    pub(super) fn new(standing: watch::Receiver<Standing>, tally: Tally) -> Self {
+    pub(super) fn new(is_leader: watch::Receiver<Leadership>, tally: Tally) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Scrape { standing: standing.clone(), tally }));
+        registry.register_collector(Box::new(Scrape { is_leader: is_leader.clone(), tally }));
 
-        Self { standing, registry }
+        Self { is_leader, registry }
     }
 
     fn metrics(&self) -> Answer {
@@ -40,9 +40,9 @@ impl Pages {
     }
 
     fn readiness(&self) -> Answer {
-        match *self.standing.borrow() {
-            Some(true) => text(StatusCode::OK, "ready: this replica works\n"),
-            Some(false) => text(StatusCode::OK, "ready: another replica works\n"),
+        match *self.is_leader.borrow() {
+            Some(true) => text(StatusCode::OK, "ready: this replica is active\n"),
+            Some(false) => text(StatusCode::OK, "ready: another replica is active\n"),
             None => text(StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet\n"),
         }
     }
@@ -55,7 +55,7 @@ impl Site for Pages {
         }
         match uri.path() {
             "/metrics" => self.metrics(),
-            // Its thread answers, and the other one ends the process if it ends.
+            // The admin thread answers, and if the control thread ends, the process ends.
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => self.readiness(),
             _ => text(StatusCode::NOT_FOUND, "no such page: /metrics, /healthz, /readyz\n"),
@@ -65,23 +65,23 @@ impl Site for Pages {
 
 #[derive(Debug)]
 struct Scrape {
-    standing: watch::Receiver<Standing>,
+    is_leader: watch::Receiver<Leadership>,
     tally: Tally,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let leads = i64::from(*self.standing.borrow() == Some(true));
+        let leads = i64::from(*self.is_leader.borrow() == Some(true));
         ConstGauge::new(leads).encode(encoder.encode_descriptor(
             "strait_operator_is_leader",
-            "Whether this replica is the one that works",
+            "Whether this replica is the active one",
             None,
             MetricType::Gauge,
         )?)?;
 
         let mut rounds = encoder.encode_descriptor(
             "strait_operator_reconciles",
-            "How often objects were looked at, by kind and by how that ended",
+            "Reconciliations of objects, by kind and result",
             None,
             MetricType::Counter,
         )?;

@@ -1,4 +1,4 @@
-//! `/config`: the configuration in force, every key with whose word it is, without secrets.
+//! `/config`: the applied configuration, every key with its origin, without secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use strait_host::logging::Log;
 use strait_io::Offload;
 
 use crate::config::{Config, Origin, Origins, Peer};
-use crate::given::{Given, Setting, is_beside_a_file};
+use crate::flag_values::{FlagValues, Setting, is_allowed_with_file};
 
-/// What the control loop has applied.
+/// The configuration that the control loop applied last.
 #[derive(Clone, Debug)]
-pub(crate) struct InForce {
-    /// Shared with the control loop: it may have thousands of peers.
+pub(crate) struct AppliedConfig {
+    /// Shared with the control loop, because it may have thousands of peers.
     pub(crate) config: Arc<Config>,
-    /// Of the device.
+    /// The MTU of the device.
     pub(crate) mtu_bytes: u16,
-    /// Of the table.
+    /// The generation of the table.
     pub(crate) generation: u64,
 }
 
-/// Its JSON form is public interface.
+/// The page. Its JSON form is public interface.
 #[derive(Debug, Serialize)]
 pub(super) struct ConfigPage {
     generation: u64,
@@ -30,24 +30,27 @@ pub(super) struct ConfigPage {
     peers: Vec<Settings>,
 }
 
-/// Under their names in the file, or those of their flags.
+/// Settings by their name in the file, or the name of their flag.
 type Settings = BTreeMap<String, Setting>;
 
 impl ConfigPage {
-    /// Of what is `in_force`; `given` has what is no part of a [`Config`].
-    pub(super) fn new(in_force: &InForce, given: &Given, log: &Log) -> Self {
-        let has_file = given.origin("config") != Origin::Default;
-        let flags = given
-            .settings()
-            .filter(|(name, _)| if has_file { is_beside_a_file(name) } else { *name != "config" });
+    /// The page for the configuration `in_force`; `flag_values` has the settings that are not part of a [`Config`].
+    pub(super) fn new(in_force: &AppliedConfig, flag_values: &FlagValues, log: &Log) -> Self {
+        let has_file = flag_values.origin("config") != Origin::Default;
+        let flags = flag_values.settings().filter(|(name, _)| {
+            if has_file { is_allowed_with_file(name) } else { *name != "config" }
+        });
 
-        // What the configuration says of a key is what its flag came to.
+        // The value in the configuration replaces the value of the flag.
         let mut settings: Settings =
             flags.map(|(name, setting)| (name.to_owned(), setting.clone())).collect();
         settings.extend(gateway(in_force));
-        let format =
-            Setting { value: log.format().label().into(), origin: given.origin("log_format") };
-        let origin = if log.is_changed() { Origin::Request } else { given.origin("log_level") };
+        let format = Setting {
+            value: log.format().label().into(),
+            origin: flag_values.origin("log_format"),
+        };
+        let origin =
+            if log.is_changed() { Origin::Request } else { flag_values.origin("log_level") };
         let level = Setting { value: log.filter().into(), origin };
         settings.extend([("log_format".to_owned(), format), ("log_level".to_owned(), level)]);
 
@@ -59,8 +62,8 @@ impl ConfigPage {
     }
 }
 
-fn gateway(in_force: &InForce) -> Settings {
-    let InForce { config, mtu_bytes, .. } = in_force;
+fn gateway(in_force: &AppliedConfig) -> Settings {
+    let AppliedConfig { config, mtu_bytes, .. } = in_force;
     let Config {
         name,
         interface,
@@ -78,7 +81,7 @@ fn gateway(in_force: &InForce) -> Settings {
         workers,
         cluster,
         peers: _,
-        // No key of the file; the flag is shown among the others.
+        // Not a key of the file; the flag is shown among the others.
         dns_check_interval: _,
         origins,
     } = &**config;
@@ -158,7 +161,7 @@ fn peer(peer: &Peer) -> Settings {
     )
 }
 
-/// Each with its name here, the key that it comes from, and its value.
+/// Builds settings from their name on the page, the key whose origin they have, and the value.
 fn settings<const N: usize>(
     origins: &Origins,
     all: [(&'static str, &'static str, Value); N],

@@ -1,21 +1,21 @@
-//! What each page answers.
+//! The pages of a gateway.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
-use strait_host::http::{Answer, OPENMETRICS, Site, Writers, of_type, text, with_body};
+use strait_host::http::{Answer, OPENMETRICS, PageWriters, Site, of_type, text, with_body};
 use tracing::info;
 
 use super::Sources;
 use super::config::ConfigPage;
 use crate::metrics::Metrics;
 
-/// All pages, and where they get what they say.
+/// All pages and their sources.
 pub struct Pages {
     metrics: Arc<Metrics>,
-    scrapes: Writers,
+    scrapes: PageWriters,
     sources: Sources,
 }
 
@@ -26,11 +26,11 @@ impl Site for Pages {
 }
 
 impl Pages {
-    /// The pages that ask `sources`.
+    /// Creates the pages from `sources`.
     pub fn new(sources: Sources) -> Self {
         let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
 
-        Self { metrics: Arc::new(metrics), scrapes: Writers::default(), sources }
+        Self { metrics: Arc::new(metrics), scrapes: PageWriters::default(), sources }
     }
 
     fn page(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
@@ -67,7 +67,7 @@ impl Pages {
             Some(body) => with_body(OPENMETRICS, body),
             None => text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{} scrapes are under way: try again later\n", Writers::MAX),
+                format!("{} scrapes are in progress: try again later\n", PageWriters::MAX),
             ),
         }
     }
@@ -81,13 +81,13 @@ impl Pages {
     }
 
     fn readiness(&self) -> Answer {
-        let missing = self.sources.board.missing();
+        let missing = self.sources.status_board.not_ready_reasons();
         if !missing.is_empty() {
             return text(StatusCode::SERVICE_UNAVAILABLE, missing);
         }
 
         if self.is_alive() {
-            text(StatusCode::OK, format!("ready\n{}", self.sources.board.partly()))
+            text(StatusCode::OK, format!("ready\n{}", self.sources.status_board.degraded_reasons()))
         } else {
             self.health()
         }
@@ -98,10 +98,13 @@ impl Pages {
     }
 
     fn config(&self) -> Answer {
-        let Some(in_force) = self.sources.board.in_force() else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "starting: nothing is in force yet\n");
+        let Some(in_force) = self.sources.status_board.applied() else {
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "starting: no configuration has been applied yet\n",
+            );
         };
-        let page = ConfigPage::new(&in_force, &self.sources.given, &self.sources.log);
+        let page = ConfigPage::new(&in_force, &self.sources.flag_values, &self.sources.log);
         match serde_json::to_string_pretty(&page) {
             Ok(body) => of_type("application/json", format!("{body}\n")),
             Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the configuration\n"),
@@ -112,7 +115,7 @@ impl Pages {
         text(StatusCode::OK, format!("{}\n", self.sources.log.filter()))
     }
 
-    /// Only for those on this host: the port may be open to whoever scrapes.
+    /// Allowed only from this host, because the port may be open to scrapers.
     fn set_log(&self, uri: &Uri, client: IpAddr) -> Answer {
         if !client.to_canonical().is_loopback() {
             return text(

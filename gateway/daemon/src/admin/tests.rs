@@ -14,7 +14,7 @@ use strait_io::Status;
 
 use super::*;
 use crate::config::{Config, example};
-use crate::device_state::{DeviceState, Lack};
+use crate::device_state::{DeviceState, MissingPrefix};
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {
@@ -39,7 +39,7 @@ fn health_follows_the_packet_threads() {
 }
 
 #[test]
-fn readiness_says_what_it_waits_for() {
+fn readiness_names_what_is_missing() {
     let server = Server::start(true);
     let ask = || server.request("GET /readyz HTTP/1.1");
     let (device, list) = ("the device is not up\n", "the first list of objects was not seen\n");
@@ -68,30 +68,30 @@ fn readiness_says_what_it_waits_for() {
 }
 
 #[test]
-fn what_a_ready_gateway_lacks_is_named() {
+fn a_ready_gateway_names_missing_routes() {
     let server = Server::start(true);
     server.board.set_knows_peers();
-    let lack = |prefix: &str| Lack {
+    let missing_prefix = |prefix: &str| MissingPrefix {
         prefix: prefix.parse().unwrap(),
         is_route: true,
         cause: format!("cannot add route {prefix}: no IPv6"),
     };
-    let lacking = vec![lack("fd00:71::/64")];
+    let missing = vec![missing_prefix("fd00:71::/64")];
 
-    server.board.set_device(DeviceState { wanted_routes: 2, lacking: lacking.clone(), ..up() });
-    let partly = server.request("GET /readyz HTTP/1.1");
-    server.board.set_device(DeviceState { wanted_routes: 1, lacking, ..up() });
+    server.board.set_device(DeviceState { wanted_routes: 2, missing: missing.clone(), ..up() });
+    let degraded_reasons = server.request("GET /readyz HTTP/1.1");
+    server.board.set_device(DeviceState { wanted_routes: 1, missing, ..up() });
     let not_at_all = server.request("GET /readyz HTTP/1.1");
 
     let named = "cannot add route fd00:71::/64: no IPv6\n";
-    assert!(partly.starts_with("HTTP/1.1 200 "), "{partly}");
-    assert!(partly.ends_with(&format!("ready\n{named}")), "{partly}");
+    assert!(degraded_reasons.starts_with("HTTP/1.1 200 "), "{degraded_reasons}");
+    assert!(degraded_reasons.ends_with(&format!("ready\n{named}")), "{degraded_reasons}");
     assert!(not_at_all.starts_with("HTTP/1.1 503 "), "{not_at_all}");
     assert!(not_at_all.ends_with(&format!("\r\n\r\n{named}")), "{not_at_all}");
 }
 
 #[test]
-fn nobody_is_ready_whose_packet_threads_ended() {
+fn ended_packet_threads_are_not_ready() {
     let server = Server::start(false);
     server.board.set_device(up());
     server.board.set_knows_peers();
@@ -103,12 +103,16 @@ fn nobody_is_ready_whose_packet_threads_ended() {
 }
 
 #[test]
-fn the_configuration_is_the_one_that_was_applied_last() {
+fn config_shows_the_applied_configuration() {
     let server = Server::start(true);
     let ask = || server.request("GET /config HTTP/1.1");
     let apply = |name: &str, generation| {
         let config = Config { name: name.to_owned(), ..example::config() };
-        server.board.set_in_force(InForce { config: config.into(), mtu_bytes: 1420, generation });
+        server.board.set_applied(AppliedConfig {
+            config: config.into(),
+            mtu_bytes: 1420,
+            generation,
+        });
     };
 
     let before = ask();
@@ -147,7 +151,7 @@ fn the_log_filter_is_shown_and_changed() {
 }
 
 #[test]
-fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
+fn a_wrong_log_filter_is_400() {
     let server = Server::start(true);
     let before = server.sources.log.filter();
 
@@ -161,7 +165,7 @@ fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
 }
 
 #[test]
-fn only_those_on_this_host_change_the_log_filter() {
+fn only_loopback_clients_change_the_filter() {
     let server = Server::start(true);
     let pages = Pages::new(server.sources.clone());
     let before = server.sources.log.filter();
@@ -201,12 +205,12 @@ fn a_request_beyond_the_size_limit_is_refused() {
 
     let answer = server.request(&format!("GET /{path} HTTP/1.1"));
 
-    // The kernel may throw the 431 away together with the rest of the request.
+    // The kernel may discard the 431 together with the rest of the request.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert!(server.request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
 }
 
-/// Some say nothing, some send a request byte by byte, some never read the answer.
+/// Some clients send nothing, some send a request byte by byte, some never read the answer.
 #[test]
 fn every_probe_is_answered_beside_slow_clients() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -235,17 +239,17 @@ fn every_probe_is_answered_beside_slow_clients() {
 
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that a thread replaces in each round: so few that a probe is not among those idle longest before
-/// its request is there.
+/// Connections that a thread replaces in each round: few enough that a probe is never among the longest idle before
+/// its request arrives.
 const RECONNECTIONS: usize = 10;
 
-/// Keeps so many connections, and replaces those that the server has closed.
+/// Keeps `count` connections, and replaces those that the server has closed.
 fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
-    let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
+    let start: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_nonblocking(true).ok()?;
-        let _ = stream.write(begun[number % begun.len()]);
+        let _ = stream.write(start[number % start.len()]);
         Some(stream)
     };
     let mut streams: Vec<_> = (0..count).map(connect).collect();
@@ -273,21 +277,21 @@ fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
 const UNREAD: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
 
 fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
-    let begun = crate::service::now();
+    let start = crate::service::now();
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, limit)?;
-        stream.set_read_timeout(Some(limit.saturating_sub(begun.elapsed())))?;
+        stream.set_read_timeout(Some(limit.saturating_sub(start.elapsed())))?;
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         io::Result::Ok(answer)
     };
 
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && begun.elapsed() < limit
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && start.elapsed() < limit
 }
 
 #[test]
-fn a_port_in_use_is_named_with_the_remedy() {
+fn a_used_port_is_named_with_remedy() {
     let first = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
 
     let error = format!("{:#}", Admin::bind(first.address()).unwrap_err());
@@ -298,19 +302,24 @@ fn a_port_in_use_is_named_with_the_remedy() {
 
 struct Server {
     address: SocketAddr,
-    board: Board,
+    board: StatusBoard,
     sources: Sources,
-    /// Without it there is no filter to change.
+    /// Keeps the filter alive.
     _layer: Box<dyn Any + Send>,
 }
 
 impl Server {
     fn start(is_alive: bool) -> Self {
         let (layer, log) = Log::new("info", LogFormat::Text);
-        let board = Board::default();
+        let board = StatusBoard::default();
         let status = Arc::new(move || Status { is_alive, ..Status::default() });
-        let sources =
-            Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
+        let sources = Sources {
+            status,
+            cluster: None,
+            status_board: board.clone(),
+            log,
+            flag_values: Arc::default(),
+        };
         let address = Admin::bind("127.0.0.1:0".parse().unwrap())
             .unwrap()
             .serve(Arc::new(Pages::new(sources.clone())))

@@ -1,4 +1,4 @@
-//! Tells the cluster what became of its objects, for as long as the gateway runs.
+//! Writes the conditions and Events of objects, for as long as this replica is the leader.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use tracing::warn;
 
 use crate::cluster::announcer::{Announcer, Round};
 
-/// Between attempts while the API server is away, first and longest; also the least between rounds.
+/// First and longest pause between attempts while the API server does not answer; the first is also the minimum
+/// between rounds.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
-/// Says what is news in `verdicts`, and in the reports if there is a check.
+/// Writes changed `verdicts`, and the state of the connection check if there is one.
 pub(super) async fn run(
     mut announcer: Announcer,
     mut verdicts: watch::Receiver<Vec<Verdict>>,
@@ -26,9 +27,9 @@ pub(super) async fn run(
     let mut failure = Complaint::about("write conditions and Events");
 
     loop {
-        let judged = verdicts.borrow_and_update().clone();
+        let current = verdicts.borrow_and_update().clone();
         let state = checked.as_ref().map(|reports| reports.borrow().state);
-        let round = announcer.round(&judged, state, Timestamp::now()).await;
+        let round = announcer.round(&current, state, Timestamp::now()).await;
         failure.say(&round);
         match round {
             Ok(Round { complaints, again }) => {
@@ -36,19 +37,19 @@ pub(super) async fn run(
                     warn!("{complaint}");
                 }
                 retry = first;
-                // What changes within moments is told once.
+                // Changes within a short time are written together.
                 sleep(first).await;
-                let news = async {
+                let change = async {
                     tokio::select! {
                         changed = verdicts.changed() => changed.is_ok(),
                         changed = other_than(&mut checked, state) => changed,
                     }
                 };
                 let is_alive = match again {
-                    None => news.await,
-                    Some(at) => timeout(until(at), news).await.unwrap_or(true),
+                    None => change.await,
+                    Some(at) => timeout(until(at), change).await.unwrap_or(true),
                 };
-                // Nobody is left to serve if the other end is gone.
+                // The cluster source was dropped.
                 if !is_alive {
                     return;
                 }
@@ -61,7 +62,7 @@ pub(super) async fn run(
     }
 }
 
-/// Waits for a report of another state, for ever if there are none. Whether there can be more.
+/// Waits for a report with another state; without reports, forever. Returns whether more reports can follow.
 async fn other_than(
     reports: &mut Option<watch::Receiver<Report>>,
     state: Option<strait_plan::conncheck::State>,

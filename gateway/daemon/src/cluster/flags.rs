@@ -1,5 +1,5 @@
-//! The flags of a gateway in a cluster: those of Liqo's gateways, so that its templates work as they
-//! are, of any release.
+//! The flags of a gateway in a cluster: those of Liqo's gateways of any release, so that its templates work
+//! unchanged.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,26 +14,26 @@ use strait_plan::conncheck::PORT;
 use crate::config::{Engine, MTU_MIN};
 use crate::election::ElectionFlags;
 
-/// Which gateway this is, and how it is to run. Without a configuration file.
+/// Selects and configures a gateway in a cluster, without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
 pub struct ClusterFlags {
-    /// Be fed by the API server, also where no pod environment says that there is one
+    /// Use the API server for configuration, also outside a pod
     #[arg(long, env = "STRAIT_KUBE")]
     pub kube: bool,
     /// Name of the GatewayServer or GatewayClient
     #[arg(long, env = "STRAIT_NAME", value_name = "NAME")]
     pub name: Option<String>,
-    /// Namespace of that object, of its peers' objects and of the pod
+    /// Namespace of that object, of the peers' objects and of the pod
     #[arg(long, env = "STRAIT_NAMESPACE", value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// The cluster at the other end, as this one calls it
+    /// Id of the remote cluster
     #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
     pub(crate) remote_cluster_id: Option<String>,
     /// UID of the GatewayServer or GatewayClient
     #[arg(long, env = "STRAIT_GATEWAY_UID", value_name = "UID")]
     pub(crate) gateway_uid: Option<String>,
-    /// Which end of the connection this is
+    /// Role of this gateway in the connection
     #[arg(long, env = "STRAIT_MODE", value_enum)]
     pub(crate) mode: Option<ModeFlag>,
     /// The TUN device to create
@@ -54,7 +54,7 @@ pub struct ClusterFlags {
         value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..)
     )]
     pub(crate) mtu: u16,
-    /// UDP ports to listen on, as server; the first one is used
+    /// UDP ports to listen on, as server; only the first one is used
     #[arg(
         long,
         alias = "listen-port",
@@ -64,10 +64,10 @@ pub struct ClusterFlags {
         default_value = "51840"
     )]
     pub(crate) listen_ports: Vec<u16>,
-    /// Addresses or DNS names of the server, as client; all are tried at once
+    /// Addresses or DNS names of the server, as client; all are tried in parallel
     #[arg(long, env = "STRAIT_ENDPOINT_ADDRESS", value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) endpoint_address: Vec<String>,
-    /// UDP ports of the server, as client; the first one is used
+    /// UDP ports of the server, as client; only the first one is used
     #[arg(
         long,
         alias = "endpoint-port",
@@ -77,8 +77,7 @@ pub struct ClusterFlags {
         default_value = "51840"
     )]
     pub endpoint_ports: Vec<u16>,
-    /// How often a DNS name is looked up at the least, once it is known; sooner if the DNS says so, or the
-    /// server does not answer
+    /// Longest interval between lookups of a DNS name; shorter if its TTL is shorter or the server does not answer
     #[arg(
         long,
         env = "STRAIT_DNS_CHECK_INTERVAL",
@@ -116,7 +115,7 @@ pub struct ClusterFlags {
     /// Unix socket that answers `strait explain`; empty is off [default: /run/strait/INTERFACE.sock]
     #[arg(long, env = "STRAIT_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: Option<OsString>,
-    /// Whether to probe the gateway at the other end
+    /// Whether to probe the remote gateway
     #[arg(
         long,
         env = "STRAIT_PING_ENABLED",
@@ -128,7 +127,7 @@ pub struct ClusterFlags {
         action = clap::ArgAction::Set
     )]
     pub ping_enabled: bool,
-    /// UDP port inside the tunnel on which both gateways listen for probes: the same at either end
+    /// UDP port for probes inside the tunnel, the same on both gateways
     #[arg(
         long,
         env = "STRAIT_PING_PORT",
@@ -137,7 +136,7 @@ pub struct ClusterFlags {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) ping_port: u16,
-    /// Between two probes
+    /// Interval between probes
     #[arg(
         long,
         env = "STRAIT_PING_INTERVAL",
@@ -146,7 +145,7 @@ pub struct ClusterFlags {
         value_parser = duration
     )]
     pub(crate) ping_interval: Duration,
-    /// After how many intervals of silence the connection is lost
+    /// Number of intervals without an answer after which the connection is lost
     #[arg(
         long,
         env = "STRAIT_PING_LOSS_THRESHOLD",
@@ -155,7 +154,7 @@ pub struct ClusterFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000)
     )]
     pub(crate) ping_loss_threshold: u32,
-    /// How often a measured latency is written to the status of the Connection
+    /// Interval at which a changed latency is written to the status of the Connection
     #[arg(
         long,
         env = "STRAIT_PING_UPDATE_STATUS_INTERVAL",
@@ -164,19 +163,19 @@ pub struct ClusterFlags {
         value_parser = duration
     )]
     pub(crate) ping_update_status_interval: Duration,
-    /// Which replica is in service.
+    /// Leader election.
     #[command(flatten)]
     pub election: ElectionFlags,
-    /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
+    /// Name of the container of Liqo's gateway pod that this one replaces; without this flag it replaces all of them
     #[arg(long, env = "STRAIT_CONTAINER_NAME", value_name = "NAME")]
     pub(crate) container_name: Option<String>,
-    /// File that remembers the peers, to forward after a restart before the API server answers
+    /// File that keeps the peers, so that a restarted gateway forwards before the API server answers
     #[arg(long, env = "STRAIT_STATE_FILE", value_name = "PATH")]
     pub(crate) state_file: Option<PathBuf>,
-    /// What encrypts: native, which is Strait's own, or boringtun
+    /// Implementation of the WireGuard protocol: native (Strait's own) or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub(crate) engine: Engine,
-    /// Unix socket on which Liqo's gateway container says when to start
+    /// Unix socket on which Liqo's gateway container tells this one to start
     #[arg(
         long,
         env = "STRAIT_IPC_SOCKET",
@@ -186,8 +185,8 @@ pub struct ClusterFlags {
     pub(crate) ipc_socket: PathBuf,
 }
 
-/// Flags of Liqo's gateways that mean nothing to this one, with or without a reason to look at them.
-const MEANINGLESS: [&str; 19] = [
+/// Flags of Liqo's gateways that have no effect on this one.
+const UNUSED_LIQO_FLAGS: [&str; 19] = [
     "--client-max-burst",
     "--client-qps",
     "--client-timeout",
@@ -209,17 +208,17 @@ const MEANINGLESS: [&str; 19] = [
     "--v",
 ];
 
-/// Whether a flag that is ignored belongs to Liqo's gateways, so that nobody has mistyped it.
-pub fn is_meaningless(flag: &str) -> bool {
-    MEANINGLESS.contains(&flag)
+/// Whether an ignored flag belongs to Liqo's gateways, and so is not a typing error.
+pub fn is_unused_liqo_flag(flag: &str) -> bool {
+    UNUSED_LIQO_FLAGS.contains(&flag)
 }
 
 /// `--mode`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeFlag {
-    /// Waits to be spoken to
+    /// Listens for the client
     Server,
-    /// Knows where the other one is
+    /// Connects to the server
     Client,
 }
 
@@ -232,18 +231,17 @@ impl From<ModeFlag> for Mode {
     }
 }
 
-/// Takes the flag that clap does not know out of `words`, and a value that stands by itself after it;
-/// true if it was there.
+/// Removes the unknown flag from `words`, with a value in the next word, and returns whether it was there.
 ///
-/// Releases of Liqo differ in their flags, and copies of its templates live on: a gateway that does
-/// not start for a flag it could do without helps nobody.
+/// Releases of Liqo differ in their flags, and copies of its templates stay in use: a gateway should not fail for a
+/// flag that it does not need.
 pub fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
     let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
-    let is_it = |word: &OsString| {
+    let matches_unknown = |word: &OsString| {
         let word = word.to_string_lossy();
         word.strip_prefix(unknown).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
-    let place = words.iter().position(|word| is_flag(word) && is_it(word));
+    let place = words.iter().position(|word| is_flag(word) && matches_unknown(word));
     if let Some(place) = place {
         let word = words.remove(place);
         let has_value = word.to_string_lossy().contains('=');

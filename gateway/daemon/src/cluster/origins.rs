@@ -1,14 +1,14 @@
-//! Whose word the configuration of a gateway in a cluster is.
+//! Origins of the configuration of a gateway in a cluster.
 
 use strait_api::identity::Mode;
 use strait_plan::conditions::Verdict;
 use strait_plan::objects::{AskedPeer, ObjectName};
 
 use crate::config::{Origin, Origins};
-use crate::given::Given;
+use crate::flag_values::FlagValues;
 
-/// Of the configuration to start with: each key, and the flag that it follows from.
-pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
+/// The origins of the initial configuration: each key with the flag that sets it.
+pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
     let port = match mode {
         Mode::Server => "listen_ports",
         Mode::Client => "mode",
@@ -25,12 +25,12 @@ pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
         ("engine", "engine"),
     ];
 
-    flags
-        .into_iter()
-        .fold(Origins::default(), |origins, (key, flag)| origins.with(key, given.origin(flag)))
+    flags.into_iter().fold(Origins::default(), |origins, (key, flag)| {
+        origins.with(key, flag_values.origin(flag))
+    })
 }
 
-/// Of a peer that objects ask for; its endpoint is for a flag to say.
+/// The origins of a peer that objects define; its endpoint comes from a flag.
 pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
     let key = object(&asked.key_object);
     let origins = Origins::default()
@@ -45,7 +45,7 @@ pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
 }
 
 /// Whether `origin` is the object that `verdict` is about.
-pub(super) fn is_judged(origin: &Origin, verdict: &Verdict) -> bool {
+pub(super) fn is_subject_of(origin: &Origin, verdict: &Verdict) -> bool {
     matches!(origin, Origin::Object { kind, namespace, name } if verdict.is_about(kind, namespace, name))
 }
 

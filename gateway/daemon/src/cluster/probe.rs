@@ -1,4 +1,4 @@
-//! The connection check on the wire: one UDP socket that asks and answers.
+//! Runs the connection check on one UDP socket, which sends and answers probes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tracing::{debug, info, warn};
 use crate::election::random;
 use crate::service::now;
 
-/// Checks for ever, and tells `reports` what it finds.
+/// Runs the check and publishes its `reports`. Does not return.
 pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let socket = bind(settings.port, settings.interval).await;
     let mut check = ConnCheck::new(settings, now());
-    // One byte more than any message, so that a longer one shows.
+    // One byte more than the longest message, to detect longer ones.
     let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
 
     loop {
@@ -37,7 +37,7 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
                         Reaction::Ignored(why) => note(source, why),
                     }
                 }
-                // An ICMP error about a PING: the silence that follows says it all.
+                // An ICMP error about a PING, which also counts as missed.
                 Err(error) => debug!(%error, "cannot receive a probe"),
             },
         }
@@ -47,21 +47,21 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
             }
-            let is_news = *last != report;
+            let is_new = *last != report;
             *last = report;
-            is_news
+            is_new
         });
     }
 }
 
-/// Waits for the port: a predecessor in the same pod may still have it.
+/// Binds the port, and retries while a predecessor in the same pod still has it.
 async fn bind(port: u16, retry: Duration) -> UdpSocket {
     let mut is_first = true;
     loop {
         match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
             Ok(socket) => return socket,
             Err(error) if is_first => {
-                warn!(%error, port, "cannot check the connection yet; trying again");
+                warn!(%error, port, "cannot bind the port of the connection check; trying again");
                 is_first = false;
             }
             Err(_) => {}
@@ -70,7 +70,7 @@ async fn bind(port: u16, retry: Duration) -> UdpSocket {
     }
 }
 
-/// What is lost here is a lost probe, and counted as such.
+/// A failed send counts as a missed probe.
 async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
     if let Err(error) = socket.send_to(datagram, to).await {
         debug!(%error, %to, "cannot send a probe");
@@ -89,11 +89,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_asks_and_answers_at_the_port_that_it_is_given() {
+    async fn the_check_uses_the_configured_port() {
         let free = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
-        // On loopback it is at the other end as well.
+        // On loopback the check is its own remote end.
         let settings = Settings {
             cluster_id: "milan".to_owned(),
             peer: Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! Keeps the `Connection` of the gateway, and what it says.
+//! Creates the `Connection` of the gateway and keeps its status current.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::connection::Connections;
 
-/// How often the `Connection` is looked at when there is no news of it.
-const LOOK: Duration = Duration::from_secs(10);
+/// Longest interval between checks of the `Connection`.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// After this a server that took the call and says nothing counts as away.
-const CALL: Duration = Duration::from_secs(10);
+/// Timeout of a call to the API server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between attempts while the API server is away, first and longest.
+/// First and longest pause between attempts while the API server does not answer.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
-/// Who finds out what there is to report.
+/// Which process determines the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reporter {
-    /// This process, which writes it.
+    /// This process, which also writes it.
     Own,
-    /// Another one has written it.
-    Beside,
+    /// Another container, which also writes it.
+    OtherContainer,
 }
 
-/// Makes and keeps the `Connection` as soon as there `is_a_peer`, and reports for ever, or says in
-/// `report_sender` what is reported.
+/// Keeps the `Connection` once there is a peer. Writes reports to it, or reads them from it into `report_sender`.
+/// Does not return while the source exists.
 pub(super) async fn run(
     mut connections: Connections,
     reporter: Reporter,
     report_sender: watch::Sender<Report>,
-    mut is_a_peer: watch::Receiver<bool>,
+    mut has_peer: watch::Receiver<bool>,
     interval: Duration,
 ) {
-    // Nobody is left to serve if the other end is gone.
-    if is_a_peer.wait_for(|is| *is).await.is_err() {
+    // The cluster source was dropped.
+    if has_peer.wait_for(|is| *is).await.is_err() {
         return;
     }
     let mut reports = report_sender.subscribe();
@@ -52,22 +52,22 @@ pub(super) async fn run(
             connections.ensure().await?;
             match reporter {
                 Reporter::Own => connections.report(&report, Timestamp::now(), interval).await,
-                Reporter::Beside => {
+                Reporter::OtherContainer => {
                     report_sender.send_replace(connections.reported().unwrap_or_default());
                     Ok(())
                 }
             }
         };
-        let kept = timeout(CALL, kept).await.map_err(anyhow::Error::from);
+        let kept = timeout(CALL_TIMEOUT, kept).await.map_err(anyhow::Error::from);
         let kept = kept.and_then(|kept| Ok(kept?));
         complaint.say(&kept);
         match kept {
             Ok(()) => {
                 retry = first;
-                // Every probe measures something else; only another state is worth a hurry.
+                // Every probe changes the latency; only another state is written at once.
                 sleep(first).await;
-                let is_news = |now: &Report| now.state != report.state;
-                let _ = timeout(LOOK.min(interval), reports.wait_for(is_news)).await;
+                let is_new = |now: &Report| now.state != report.state;
+                let _ = timeout(CHECK_INTERVAL.min(interval), reports.wait_for(is_new)).await;
             }
             Err(_) => {
                 sleep(retry).await;

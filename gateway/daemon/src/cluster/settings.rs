@@ -1,4 +1,4 @@
-//! What the flags of a gateway in a cluster mean.
+//! Interprets the flags of a gateway in a cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -19,74 +19,73 @@ use super::flags::ClusterFlags;
 use super::origins;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
 use crate::election::{Candidacy, only_line};
-use crate::given::Given;
+use crate::flag_values::FlagValues;
 
-/// Where a pod finds the name of its namespace.
+/// The file with the namespace of a pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The key within `--keys-dir`.
+/// The key file in `--keys-dir`.
 const KEY_FILE: &str = "privateKey";
 
-/// The container of Liqo's gateway pod whose place a gateway can take.
+/// The only container of Liqo's gateway pod that a gateway can replace.
 const WIREGUARD: &str = "wireguard";
 
-/// The addresses of the tunnel: the server's, then the client's.
+/// The tunnel addresses of the server and the client.
 const TUNNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 18, 1), Ipv4Addr::new(169, 254, 18, 2)];
 const TUNNEL_PREFIX_BITS: u8 = 30;
 
-/// Everything about a gateway in a cluster that flags say.
+/// The settings of a gateway in a cluster.
 pub struct Settings {
     pub(crate) identity: Identity,
     pub(crate) scope: Scope,
-    /// Inside the tunnel.
+    /// Our address inside the tunnel.
     pub(crate) own_address: IpAddr,
-    /// Of the server, for a client.
+    /// The server's endpoints, for a client.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Whose word that is.
+    /// The origin of `endpoints`.
     pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
-    /// Where our own key is.
+    /// The file with our private key.
     pub(crate) key_file: PathBuf,
-    pub(crate) turn: Turn,
-    /// Where to remember the peers.
+    pub(crate) leadership: Leadership,
+    /// The file that keeps the peers across restarts.
     pub(crate) state_file: Option<PathBuf>,
 }
 
-/// Who checks the connection, and writes down what it is like.
+/// Which process checks the connection and writes its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Nobody: what nobody checks counts as good.
-    Nobody,
+    /// None: the connection counts as established.
+    Off,
     /// This process.
     Own(conncheck::Settings),
-    /// The container beside this one.
-    Beside,
+    /// Another container of the pod.
+    OtherContainer,
 }
 
-/// When it is the turn of this replica.
+/// When this replica is the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Always: there is no other.
+pub(crate) enum Leadership {
+    /// Always: it is the only replica.
     Always,
     /// While it holds the Lease.
     Lease(Candidacy),
-    /// From when the container beside this one says so.
-    Beside {
+    /// From when Liqo's gateway container tells it to start.
+    OtherContainer {
         socket: PathBuf,
-        /// As it knows this one.
+        /// The name of this container in that protocol.
         guest: String,
     },
 }
 
 impl Settings {
-    /// Reads the flags, `given` as they were, and the key they lead to; also gives the configuration to start with, which
-    /// has no peers.
+    /// Interprets the flags and reads the key file. Also returns the initial configuration, which has no peers.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
-    pub fn read(flags: &ClusterFlags, given: &Given) -> anyhow::Result<(Self, Config)> {
+    /// [`UsageError`] with the wrong flag, or [`keyfile::KeyFileError`].
+    pub fn read(flags: &ClusterFlags, flag_values: &FlagValues) -> anyhow::Result<(Self, Config)> {
         let identity = identity(flags)?;
         let [server, client] = TUNNEL;
         let (own, other) = match identity.mode {
@@ -97,9 +96,9 @@ impl Settings {
             Mode::Server => Vec::new(),
             Mode::Client => endpoints(flags)?,
         };
-        let is_beside = takes_the_place_of_one(flags)?;
-        let check = if is_beside {
-            Check::Beside
+        let replaces_container = replaces_one_container(flags)?;
+        let check = if replaces_container {
+            Check::OtherContainer
         } else if flags.ping_enabled {
             Check::Own(conncheck::Settings {
                 cluster_id: identity.remote_cluster_id.clone(),
@@ -109,7 +108,7 @@ impl Settings {
                 loss_threshold: flags.ping_loss_threshold,
             })
         } else {
-            Check::Nobody
+            Check::Off
         };
         let key_file = flags.keys_dir.join(KEY_FILE);
         let config = Config {
@@ -130,8 +129,8 @@ impl Settings {
                 Some(path) => AdminSocket::At(path.into()),
             },
             engine: flags.engine,
-            // Beside others they route and remap, on both sides of the device.
-            routes: !is_beside,
+            // The other containers install routes and remap, on both sides of the device.
+            routes: !replaces_container,
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
             offload: Offload::default(),
@@ -139,18 +138,26 @@ impl Settings {
             dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),
-            origins: origins::of_flags(given, identity.mode),
+            origins: origins::of_flags(flag_values, identity.mode),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
-            remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
+            remapping: if replaces_container {
+                Remapping::Elsewhere
+            } else {
+                Remapping::Configurations
+            },
             own_public_key: Some(*config.private_key.public_key().as_bytes()),
         };
-        let endpoint_origin = given.origin("endpoint_address");
+        let endpoint_origin = flag_values.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
         let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
-        let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
+        let leadership = if replaces_container {
+            leadership_of_other_container(flags)
+        } else {
+            leadership(flags)?
+        };
 
         Ok((
             Self {
@@ -162,7 +169,7 @@ impl Settings {
                 key_file,
                 check,
                 report_interval,
-                turn,
+                leadership,
                 state_file,
             },
             config,
@@ -170,32 +177,36 @@ impl Settings {
     }
 }
 
-/// Whether this runs as one of Liqo's containers, beside the others.
-fn takes_the_place_of_one(flags: &ClusterFlags) -> Result<bool, UsageError> {
+/// Whether this replaces one of Liqo's containers and runs beside the others.
+fn replaces_one_container(flags: &ClusterFlags) -> Result<bool, UsageError> {
     match flags.container_name.as_deref().unwrap_or_default() {
         "" => Ok(false),
         WIREGUARD => Ok(true),
         other => Err(UsageError::Wrong(format!(
-            "--container-name {other:?}: this takes the place of Liqo's container {WIREGUARD:?}, or of all of them without this flag"
+            "--container-name {other:?}: only Liqo's container {WIREGUARD:?} can be replaced, or all of them without this flag"
         ))),
     }
 }
 
-fn turn_beside(flags: &ClusterFlags) -> Turn {
+fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
     let socket = flags.ipc_socket.clone();
-    // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
-    // shares no folder with this one, nobody will ever say anything.
-    let is_told =
+    // Templates of Liqo 1.0 do not set the flag; there the gateway container waits for all others. Without a shared
+    // folder there is no socket to wait on.
+    let waits_for_start =
         flags.election.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
 
-    if is_told { Turn::Beside { socket, guest: WIREGUARD.to_owned() } } else { Turn::Always }
+    if waits_for_start {
+        Leadership::OtherContainer { socket, guest: WIREGUARD.to_owned() }
+    } else {
+        Leadership::Always
+    }
 }
 
-fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
+fn leadership(flags: &ClusterFlags) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
-        flags.election.candidacy().map(Turn::Lease)
+        flags.election.candidacy().map(Leadership::Lease)
     } else {
-        Ok(Turn::Always)
+        Ok(Leadership::Always)
     }
 }
 
@@ -210,7 +221,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
 
     let remote_cluster_id = needed("--remote-cluster-id", &flags.remote_cluster_id)?;
     if !is_label_value(&remote_cluster_id) {
-        let problem = "is no cluster id: letters, digits, '-', '_' and '.', at most 63";
+        let problem = "is not a cluster id: letters, digits, '-', '_' and '.', at most 63";
         return Err(UsageError::Wrong(format!(
             "--remote-cluster-id {remote_cluster_id:?} {problem}"
         )));
@@ -225,7 +236,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
     })
 }
 
-/// Whether the API takes it as the value of a label.
+/// Whether the API accepts `text` as the value of a label.
 fn is_label_value(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = [text.bytes().next(), text.bytes().last()];
@@ -258,21 +269,21 @@ fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|why| UsageError::Wrong(format!("--endpoint-address {host:?} {why}")))
 }
 
-/// The port to use. What else is there is for gateways with several tunnels, of which one suffices.
+/// The first port. More ports are for gateways with several tunnels; one suffices.
 fn first(flag: &str, ports: &[u16]) -> Result<u16, UsageError> {
     let (port, others) = match ports {
         [port, others @ ..] if *port != 0 => (*port, others),
-        _ => return Err(UsageError::Wrong(format!("{flag}: a port from 1 to 65535 is needed"))),
+        _ => return Err(UsageError::Wrong(format!("{flag}: use a port from 1 to 65535"))),
     };
     if !others.is_empty() {
-        warn!("{flag}: of several ports {port} is used, and not {others:?}");
+        warn!("{flag}: only port {port} is used; {others:?} are ignored");
     }
 
     Ok(port)
 }
 
 fn missing(flag: &str) -> UsageError {
-    UsageError::Wrong(format!("{flag} is missing, which a gateway in a cluster needs"))
+    UsageError::Wrong(format!("{flag} is missing: a gateway in a cluster needs it"))
 }
 
 #[cfg(test)]
@@ -295,7 +306,7 @@ mod tests {
         let keys = format!("--keys-dir={}", dir.path().display());
         let words = ["strait", &keys].into_iter().chain(words.iter().copied());
 
-        Settings::read(&Command::parse_from(words).flags, &Given::default())
+        Settings::read(&Command::parse_from(words).flags, &FlagValues::default())
             .map_err(|error| error.to_string())
     }
 
@@ -308,7 +319,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_server_waits_at_the_first_address_of_the_tunnel() {
+    fn a_server_has_the_first_tunnel_address() {
         let (settings, config) = read(&[&SERVER[..], &["--listen-ports=5,6"]].concat()).unwrap();
 
         assert_eq!(config.listen_port, 5);
@@ -319,11 +330,11 @@ mod tests {
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
         assert_eq!((probe.peer, probe.port), ([169, 254, 18, 2].into(), 12345));
-        assert_eq!(settings.turn, Turn::Always);
+        assert_eq!(settings.leadership, Leadership::Always);
     }
 
     #[test]
-    fn the_port_of_the_connection_check_may_be_another_one() {
+    fn the_probe_port_is_configurable() {
         let (settings, _) = read(&[&SERVER[..], &["--ping-port=4711"]].concat()).unwrap();
 
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
@@ -333,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_knows_where_the_server_is() {
+    fn a_client_reads_the_server_addresses() {
         let client = |address: &str| {
             let words = ["--mode=client".to_owned(), format!("--endpoint-address={address}")];
             let words: Vec<_> =
@@ -368,44 +379,50 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_other_containers_it_is_a_wire_and_no_more() {
+    fn as_one_container_it_only_encrypts() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("leader.sock");
         let ipc = format!("--ipc-socket={}", socket.display());
-        let beside = |more: &[&str]| {
+        let one_container = |more: &[&str]| {
             read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
         };
-        let told = Turn::Beside { socket, guest: "wireguard".to_owned() };
+        let waiting = Leadership::OtherContainer { socket, guest: "wireguard".to_owned() };
 
-        let (settings, config) = beside(&["--leader-election=false", &ipc]);
-        assert_eq!((settings.check, settings.turn), (Check::Beside, Turn::Always));
+        let (settings, config) = one_container(&["--leader-election=false", &ipc]);
+        assert_eq!(
+            (settings.check, settings.leadership),
+            (Check::OtherContainer, Leadership::Always)
+        );
         assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
         assert!(!config.routes);
-        assert_eq!(beside(&["--leader-election=true", &ipc]).0.turn, told);
-        // As Liqo 1.0 starts it.
-        assert_eq!(beside(&[&ipc]).0.turn, told);
-        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.turn, Turn::Always);
+        assert_eq!(one_container(&["--leader-election=true", &ipc]).0.leadership, waiting);
+        // As in Liqo 1.0.
+        assert_eq!(one_container(&[&ipc]).0.leadership, waiting);
+        assert_eq!(
+            one_container(&["--ipc-socket=/nowhere/leader.sock"]).0.leadership,
+            Leadership::Always
+        );
     }
 
     #[test]
-    fn a_replica_stands_for_election_under_a_name_of_its_own() {
-        let turn = |more: &[&str]| {
+    fn each_replica_has_its_own_holder_name() {
+        let leadership = |more: &[&str]| {
             read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
-                .map(|(settings, _)| settings.turn)
+                .map(|(settings, _)| settings.leadership)
         };
-        let Turn::Lease(candidacy) = turn(&[]).unwrap() else { panic!("no election") };
-        let Turn::Lease(again) = turn(&[]).unwrap() else { panic!("no election") };
+        let Leadership::Lease(candidacy) = leadership(&[]).unwrap() else { panic!("no election") };
+        let Leadership::Lease(again) = leadership(&[]).unwrap() else { panic!("no election") };
 
         assert_eq!(candidacy.pod, "gw-1");
         assert!(candidacy.settings.holder.starts_with("gw-1_"));
         assert_ne!(candidacy.settings.holder, again.settings.holder);
         assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
-        let error = turn(&["--leader-election-lease-duration=9s"]).unwrap_err();
+        let error = leadership(&["--leader-election-lease-duration=9s"]).unwrap_err();
         assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_wrong_flags_are_named() {
         for (flag, words) in [
             ("--name", &SERVER[1..]),
             ("--mode", &SERVER[..4]),
@@ -420,13 +437,13 @@ mod tests {
         ] {
             assert_eq!(
                 read(words).err(),
-                Some(format!("{flag} is missing, which a gateway in a cluster needs"))
+                Some(format!("{flag} is missing: a gateway in a cluster needs it"))
             );
         }
         let bad = ["--remote-cluster-id=a,b"];
         let words: Vec<_> =
             SERVER.iter().chain(&bad).copied().filter(|w| *w != SERVER[2]).collect();
-        assert!(read(&words).err().unwrap().contains("\"a,b\" is no cluster id"));
+        assert!(read(&words).err().unwrap().contains("\"a,b\" is not a cluster id"));
         let container = [&SERVER[..], &["--container-name=geneve"]].concat();
         assert!(read(&container).err().unwrap().contains("--container-name \"geneve\""));
         let ports = [&SERVER[..], &["--listen-ports=0"]].concat();

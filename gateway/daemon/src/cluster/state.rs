@@ -1,8 +1,8 @@
-//! What a gateway remembers across a restart, so that it forwards before the API server answers.
+//! The state file, which lets a restarted gateway forward before the API server answers.
 //!
-//! A file with the peers that objects asked for last, where they were heard from, and what is ours. No secret is in
-//! it: of keys only the public ones of peers. It is replaced as a whole, and one that cannot be read
-//! or is about another gateway is as good as none.
+//! It holds the last desired peers, their last endpoints, and the prefixes of this cluster. It contains no secret:
+//! only public keys of peers. It is replaced atomically; a file that cannot be read or belongs to another gateway is
+//! ignored.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,13 +16,13 @@ use strait_io::PeerStatus;
 use strait_wg::PublicKey;
 use tracing::{info, warn};
 
-use super::Wanted;
+use super::DesiredPeers;
 use crate::config::{Endpoint, Origins, Peer};
 
-/// Grows when an older file would be misunderstood.
+/// Version of the format, increased when older files would be misread.
 const VERSION: u32 = 1;
 
-/// Whose state it is, and where.
+/// The state file of one gateway.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -36,7 +36,7 @@ struct State {
     version: u32,
     gateway: String,
     peers: Vec<Remembered>,
-    /// What is ours. A file of before has nothing of it.
+    /// The prefixes of this cluster. Older files lack them.
     #[serde(default)]
     prefixes: Vec<String>,
     #[serde(default)]
@@ -48,7 +48,7 @@ struct State {
 struct Remembered {
     name: String,
     public_key: String,
-    /// Where it was heard from last.
+    /// The last endpoint.
     #[serde(default)]
     endpoint: Option<SocketAddr>,
     allowed_ips: Vec<String>,
@@ -62,7 +62,7 @@ struct RememberedRule {
 }
 
 impl StateFile {
-    /// Reads and writes nothing yet.
+    /// Does not access the file yet.
     pub(super) fn new(path: PathBuf, identity: &Identity) -> Self {
         let Identity { name, namespace, remote_cluster_id, mode, .. } = identity;
         let gateway = format!("{namespace}/{name} {mode} {remote_cluster_id}");
@@ -70,39 +70,39 @@ impl StateFile {
         Self { path, gateway, written: None, is_failing: false }
     }
 
-    /// What was wanted before, with peers that may be at one of `endpoints`; `None` if there is nothing to go by.
-    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
+    /// Reads the last desired peers, which may also be at `endpoints`; `None` without a usable file.
+    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
         let path = self.path.display();
         let state = match read(&self.path) {
             Ok(state) => state,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                warn!(%error, %path, "the state of before cannot be read; waiting for the API server");
+                warn!(%error, %path, "cannot read the state file; waiting for the API server");
                 return None;
             }
         };
         if (state.version, &state.gateway) != (VERSION, &self.gateway) {
-            warn!(%path, gateway = state.gateway, "the state is that of another gateway; waiting for the API server");
+            warn!(%path, gateway = state.gateway, "the state file is of another gateway; waiting for the API server");
             return None;
         }
 
-        let wanted = state.to_wanted(endpoints);
+        let wanted = state.to_desired(endpoints);
         match &wanted {
             Some(wanted) => {
-                info!(%path, peers = wanted.peers.len(), "as before until the API server answers")
+                info!(%path, peers = wanted.peers.len(), "using the saved peers until the API server answers")
             }
-            None => warn!(%path, "the state of before makes no sense; waiting for the API server"),
+            None => warn!(%path, "the state file is invalid; waiting for the API server"),
         }
 
         wanted
     }
 
-    /// Remembers what is `wanted`, and where its peers are now. Writes only what is news.
-    pub(super) fn save(&mut self, wanted: &Wanted, status: &[PeerStatus]) {
+    /// Saves the desired peers and their current endpoints if they have changed.
+    pub(super) fn save(&mut self, wanted: &DesiredPeers, status: &[PeerStatus]) {
         let endpoint = |key: PublicKey| {
             status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
         };
-        let Wanted { peers, cluster } = wanted;
+        let DesiredPeers { peers, cluster } = wanted;
         let peers = peers.iter().map(|peer| Remembered::new(peer, endpoint(peer.public_key)));
         let state = State {
             version: VERSION,
@@ -111,7 +111,7 @@ impl StateFile {
             prefixes: cluster.prefixes.iter().map(ToString::to_string).collect(),
             masquerade: cluster.masquerade.clone(),
         };
-        // It has neither maps with odd keys nor anything else that JSON could refuse.
+        // Serialization cannot fail for this type.
         let Ok(text) = serde_json::to_string_pretty(&state) else { return };
         if self.written.as_ref() == Some(&text) {
             return;
@@ -122,7 +122,7 @@ impl StateFile {
             Err(error) => {
                 if !self.is_failing {
                     let path = self.path.display();
-                    warn!(%error, %path, "the state cannot be written: mount a folder that may be written to");
+                    warn!(%error, %path, "cannot write the state file: mount a writable folder");
                 }
                 self.is_failing = true;
             }
@@ -131,7 +131,7 @@ impl StateFile {
 }
 
 impl State {
-    fn to_wanted(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
+    fn to_desired(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
         let peers = self.peers.iter().map(|remembered| remembered.to_peer(endpoints));
         let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
         let cluster = Cluster {
@@ -140,7 +140,7 @@ impl State {
             ..Cluster::default()
         };
 
-        Some(Wanted { peers: peers.collect::<Option<_>>()?, cluster })
+        Some(DesiredPeers { peers: peers.collect::<Option<_>>()?, cluster })
     }
 }
 
@@ -164,9 +164,9 @@ impl Remembered {
         let rule = |rule: &RememberedRule| {
             Rule::new(rule.remote.parse().ok()?, rule.local.parse().ok()?).ok()
         };
-        // Where it was is the best guess, and the only one of a server.
+        // The last endpoint comes first; a server knows no other.
         let is_configured = |was: &SocketAddr| endpoints.contains(&Endpoint::Address(*was));
-        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Heard);
+        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Learned);
 
         Some(Peer {
             name: self.name.clone(),
@@ -186,14 +186,14 @@ impl Remembered {
 }
 
 fn read(path: &Path) -> io::Result<State> {
-    // To open a FIFO would take until there is a writer.
+    // Opening a FIFO would block until there is a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }
 
-/// In one step, so that whoever is interrupted leaves the state of before.
+/// Writes a new file and renames it, so that an interruption leaves the old state.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let next = path.with_extension("next");
     let mut file = fs::File::create(&next)?;
@@ -221,14 +221,14 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> DesiredPeers {
         let cluster = Cluster {
             prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
             masquerade: vec!["10.70.0.0".parse().unwrap()],
             ..Cluster::default()
         };
 
-        Wanted { peers: peers(), cluster }
+        DesiredPeers { peers: peers(), cluster }
     }
 
     /// As objects make them.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_loaded_and_what_is_no_news_is_not_written() {
+    fn only_changed_state_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
@@ -257,25 +257,25 @@ mod tests {
         fs::remove_file(&path).unwrap();
         state.save(&wanted(), &[]);
         assert!(!path.exists());
-        state.save(&Wanted::default(), &[]);
-        assert_eq!(state.load(&[]), Some(Wanted::default()));
+        state.save(&DesiredPeers::default(), &[]);
+        assert_eq!(state.load(&[]), Some(DesiredPeers::default()));
     }
 
     #[test]
-    fn where_a_peer_was_comes_before_where_it_may_be() {
+    fn the_last_endpoint_comes_first() {
         let was = "192.0.2.7:7".parse().unwrap();
         let may_be: Endpoint = "peer.example:51840".parse().unwrap();
         let remembered = Remembered::new(&peers()[0], Some(was));
 
         let peer = remembered.to_peer(std::slice::from_ref(&may_be)).unwrap();
 
-        assert_eq!(peer.endpoints, [Endpoint::Heard(was), may_be.clone()]);
+        assert_eq!(peer.endpoints, [Endpoint::Learned(was), may_be.clone()]);
         let peer = remembered.to_peer(&[Endpoint::Address(was), may_be.clone()]).unwrap();
         assert_eq!(peer.endpoints, [Endpoint::Address(was), may_be]);
     }
 
     #[test]
-    fn a_state_that_makes_no_sense_is_none() {
+    fn an_invalid_state_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_holds_no_state() {
+    fn a_fifo_is_no_state_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_no_reason_to_stop() {
+    fn a_missing_state_folder_is_no_error() {
         let mut state = StateFile::new("/nowhere/state.json".into(), &identity("rome"));
 
         state.save(&wanted(), &[]);

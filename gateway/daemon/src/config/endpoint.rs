@@ -1,49 +1,48 @@
-//! Where a peer listens: an address, or a name that the resolver looks up again and again.
+//! Endpoints of peers: an address, or a DNS name that is looked up repeatedly.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Longest name that fits into the 255 bytes of RFC 1035 section 2.3.4, as text.
+/// Longest DNS name in text form: 255 bytes on the wire (RFC 1035 section 2.3.4).
 const NAME_MAX_LEN: usize = 253;
 
-/// Longest part of a name between dots, RFC 1035 section 2.3.4.
+/// Longest label of a DNS name (RFC 1035 section 2.3.4).
 const LABEL_MAX_LEN: usize = 63;
 
-/// An endpoint of a peer: something a datagram can be sent to.
+/// An endpoint of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// Configured, and known without asking.
+    /// A configured address.
     Address(SocketAddr),
-    /// Where the peer was heard before this process began, or by another replica. Nobody has configured
-    /// it.
-    Heard(SocketAddr),
-    /// To be resolved while the gateway runs.
+    /// The address where the peer was heard before this process started, or by another replica. Not configured.
+    Learned(SocketAddr),
+    /// A name that is resolved while the gateway runs.
     Name(HostPort),
 }
 
 /// A host name and a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
-    /// As the resolver wants it.
+    /// The name, as it is passed to the resolver.
     pub(crate) host: String,
     /// Never 0.
     pub(crate) port: u16,
 }
 
 impl Endpoint {
-    /// What has to be resolved.
+    /// The name to resolve, if it is a name.
     pub(crate) const fn name(&self) -> Option<&HostPort> {
         match self {
-            Self::Address(_) | Self::Heard(_) => None,
+            Self::Address(_) | Self::Learned(_) => None,
             Self::Name(name) => Some(name),
         }
     }
 
-    /// What is known without asking.
+    /// The address, unless it is a name.
     pub(crate) const fn address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Address(address) | Self::Heard(address) => Some(*address),
+            Self::Address(address) | Self::Learned(address) => Some(*address),
             Self::Name(_) => None,
         }
     }
@@ -52,7 +51,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) | Self::Heard(address) => address.fmt(f),
+            Self::Address(address) | Self::Learned(address) => address.fmt(f),
             Self::Name(name) => name.fmt(f),
         }
     }
@@ -64,7 +63,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Why a text is no endpoint. The remedy is part of the text, the value is added by whoever knows it.
+/// Why a text is not an endpoint. The message includes the remedy; the caller adds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -74,7 +73,7 @@ pub enum EndpointError {
     /// Several colons without brackets.
     #[error("is an IPv6 address without brackets: write [address]:port")]
     NoBrackets,
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("has no valid port: use 1 to 65535, the listen_port of the peer")]
     Port,
     /// The host is neither an address nor a name.
@@ -119,12 +118,12 @@ impl FromStr for Endpoint {
     }
 }
 
-/// An address that a datagram for one peer can be sent to, in canonical form: an IPv4 address mapped
-/// into IPv6 is an IPv4 address.
+/// Checks that `address` is the address of one host, and returns its canonical form: an IPv4-mapped IPv6 address
+/// becomes an IPv4 address.
 ///
 /// # Errors
 ///
-/// [`EndpointError`] for addresses of no host or of many.
+/// [`EndpointError`] for unspecified, multicast and broadcast addresses.
 pub(crate) fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
     let ip = address.ip().to_canonical();
     if ip.is_unspecified() {
@@ -146,8 +145,8 @@ fn port_has_sign(text: &str) -> bool {
     text.contains(":+")
 }
 
-/// RFC 1123 section 2.1, with the underscore that names in practice have. A name that ends in
-/// digits is an address with a typing error.
+/// A name by RFC 1123 section 2.1, with the underscores of real names. A name that ends in digits is a mistyped
+/// address.
 fn is_name(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_names_are_told_apart() {
+    fn addresses_and_names_are_distinguished() {
         for text in ["192.0.2.1:51840", "[2001:db8::1]:51840", "127.0.0.1:1"] {
             assert_eq!(text.parse(), Ok(Endpoint::Address(text.parse().unwrap())));
         }
@@ -179,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_mapped_into_ipv6_is_an_ipv4_address() {
+    fn ipv4_mapped_addresses_become_ipv4() {
         let endpoint: Endpoint = "[::ffff:192.0.2.1]:9".parse().unwrap();
 
         assert_eq!(endpoint, Endpoint::Address("192.0.2.1:9".parse().unwrap()));
     }
 
     #[test]
-    fn what_no_datagram_can_be_sent_to_is_refused() {
+    fn unusable_endpoints_are_refused() {
         for (text, expected) in [
             ("", EndpointError::NoPort),
             ("rome.example", EndpointError::NoPort),

@@ -1,4 +1,4 @@
-//! The configuration file as it is written: names, types and places, not yet what they mean.
+//! The syntax of the configuration file: names, types and positions, before values are interpreted.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use strait_io::Offload;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::origin::Written;
+use super::origin::KeyOrigins;
 
-/// Defaults are applied later; here a missing value is missing. Places are kept for the messages.
+/// The whole file. Missing values stay missing, defaults are applied later. Positions are kept for the messages.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -20,7 +20,7 @@ pub(super) struct File {
     pub(super) peer: Vec<Spanned<PeerSection>>,
 }
 
-/// `[gateway]`. Numbers are as wide as TOML has them, so that we say what is out of range.
+/// `[gateway]`. Numbers have TOML's range, so that the check of the range is ours.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GatewaySection {
@@ -63,7 +63,7 @@ impl Default for OffloadSection {
     }
 }
 
-/// `[cluster]`: what is ours.
+/// `[cluster]`: the settings of this cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ClusterSection {
@@ -107,23 +107,23 @@ pub(super) struct RemapSection {
     pub(super) checksum_neutral: bool,
 }
 
-/// Where the file is no configuration: the byte it starts at, and one line that says why.
+/// A syntax error: its position and a message of one line.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct SyntaxError {
     pub(super) offset: Option<usize>,
     pub(super) message: String,
 }
 
-/// Parses the text of the configuration file at `path`. Also says where what is in it comes from.
-pub(super) fn parse(text: &str, path: &Path) -> Result<(File, Written), Fault> {
-    let table = DeTable::parse(text).map_err(Fault::new)?;
-    let written = Written::new(table.get_ref(), path);
-    let file = File::deserialize(toml::Deserializer::from(table)).map_err(Fault::new)?;
+/// Parses the text of the configuration file at `path`. Also returns the origins of its keys.
+pub(super) fn parse(text: &str, path: &Path) -> Result<(File, KeyOrigins), SyntaxError> {
+    let table = DeTable::parse(text).map_err(SyntaxError::new)?;
+    let key_origins = KeyOrigins::new(table.get_ref(), path);
+    let file = File::deserialize(toml::Deserializer::from(table)).map_err(SyntaxError::new)?;
 
-    Ok((file, written))
+    Ok((file, key_origins))
 }
 
-impl Fault {
+impl SyntaxError {
     fn new(error: toml::de::Error) -> Self {
         Self {
             offset: error.span().map(|span| span.start),

@@ -1,4 +1,4 @@
-//! Key files: who may read them, and what they hold.
+//! Key files: permissions and content.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use strait_wg::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
-/// More than any form of a key with white space around it. Reading stops here, so that a device
-/// file or a log given by mistake does no harm.
+/// Largest key file in bytes: more than any form of a key with white space. The limit also makes it harmless to name
+/// a device or a log by mistake.
 pub const SIZE_LIMIT: usize = 1024;
 
-/// [`SIZE_LIMIT`] for a reader.
+/// [`SIZE_LIMIT`] as the limit of a reader.
 pub fn read_limit() -> u64 {
     u64::try_from(SIZE_LIMIT).unwrap_or(u64::MAX)
 }
@@ -20,36 +20,36 @@ pub fn read_limit() -> u64 {
 /// Permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// Why a file gives no key. The text never contains what is in the file.
+/// Why a key file is rejected. The message never contains the content of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages name every field")]
 pub enum KeyFileError {
-    /// The system refuses to open or read it.
+    /// The file cannot be opened or read.
     #[error(
         "cannot read key file {}: {cause}; make one with `strait key generate --output FILE`",
         path.display()
     )]
     Unreadable { path: PathBuf, cause: io::Error },
-    /// Somebody besides the owner may read, write or execute it.
+    /// Users besides the owner may read, write or execute it.
     #[error(
         "key file {} has mode {mode:04o}, others than its owner may use it: chmod 600 {}",
         path.display(), path.display()
     )]
     Exposed { path: PathBuf, mode: u32 },
-    /// There is nothing in it.
+    /// The file is empty.
     #[error(
         "key file {} is empty: make another with `strait key generate --output FILE`",
         path.display()
     )]
     Empty { path: PathBuf },
-    /// What is in it is no key.
+    /// The content is not a key.
     #[error(
         "key file {} holds {cause}: make another with `strait key generate --output FILE`",
         path.display()
     )]
     Content { path: PathBuf, cause: KeyError },
-    /// The key stands where the name of its file belongs. It is not repeated here.
+    /// The value is a key instead of a file name. It is not repeated here.
     #[error(
         "the value is a key, not the name of a file: replace the key, for it may have been seen; \
          write the new one to a file with mode 0600 and name that file"
@@ -57,7 +57,7 @@ pub enum KeyFileError {
     KeyInsteadOfPath,
 }
 
-/// Reads our own key.
+/// Reads our private key.
 ///
 /// # Errors
 ///
@@ -69,8 +69,8 @@ pub fn private_key(path: &Path) -> Result<PrivateKey, KeyFileError> {
         .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
 }
 
-/// Reads our own key where a Secret is mounted: whoever may enter the container may read it, and its
-/// mode says nothing.
+/// Reads our private key from a mounted Secret, whose mode does not matter: every process in the container may read
+/// it.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub(crate) fn mounted_private_key(path: &Path) -> Result<PrivateKey, KeyFileErro
         .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
 }
 
-/// Reads a secret shared with one peer.
+/// Reads a preshared key.
 ///
 /// # Errors
 ///
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
         return Err(KeyFileError::KeyInsteadOfPath);
     }
     let file = open(path)?;
-    // Asked of the open file, so that nobody can exchange it in between.
+    // Checked on the open file, which cannot be exchanged meanwhile.
     let metadata = file.metadata().map_err(|cause| unreadable(path, cause))?;
     let mode = metadata.mode() & 0o7777;
     if mode & OTHERS != 0 {
@@ -118,7 +118,7 @@ fn unreadable(path: &Path, cause: io::Error) -> KeyFileError {
 }
 
 fn content(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
-    // The full capacity at once: a vector that grows leaves copies behind.
+    // Full capacity from the start: a vector that grows leaves copies behind.
     let mut content = Zeroizing::new(Vec::with_capacity(SIZE_LIMIT + 1));
     let read = file.take(read_limit()).read_to_end(&mut content);
     read.map_err(|cause| unreadable(path, cause))?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_others_may_use_is_refused_with_its_mode_and_the_command_to_run() {
+    fn an_exposed_key_file_is_refused_with_remedy() {
         let dir = tempfile::tempdir().unwrap();
         for mode in [0o640, 0o604, 0o620, 0o644, 0o777] {
             let path = write(&dir, &format!("{mode:o}"), &[7; 32], mode);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_by_name_and_never_shown() {
+    fn invalid_keys_are_refused_and_not_shown() {
         let dir = tempfile::tempdir().unwrap();
         for (name, content, reason) in [
             ("empty", b"".as_slice(), "is empty"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_place_of_a_path_is_not_repeated() {
+    fn a_key_as_path_is_not_repeated() {
         let key = PrivateKey::generate().to_base64();
 
         for path in [key.to_string(), format!("/etc/strait/{}", *key)] {

@@ -1,4 +1,4 @@
-//! Who said what a setting is.
+//! The origins of settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,38 +9,37 @@ use toml::de::DeTable;
 
 use super::Config;
 
-/// Whose word a value is. Its JSON form is public interface.
+/// Where a value comes from. Its JSON form is public interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are those of the JSON form")]
 pub enum Origin {
-    /// Nobody's.
+    /// The built-in default.
     #[default]
     Default,
-    /// Of the configuration file.
+    /// The configuration file.
     File { path: String },
-    /// Of the command line.
+    /// The command line.
     Flag { flag: String },
-    /// Of an environment variable in place of a flag.
+    /// An environment variable in place of a flag.
     Environment { variable: String },
-    /// Of an object of the API server.
+    /// An object of the API server.
     Object { kind: String, namespace: String, name: String },
-    /// Of whoever asked for it at run time.
+    /// A request at run time.
     Request,
 }
 
-/// The origins of some keys. A key that is not there has its default. Shared, because thousands of peers
-/// have the same.
+/// The origins of keys. A missing key has its default. Shared, because thousands of peers have equal origins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origins(Arc<BTreeMap<&'static str, Origin>>);
 
 impl Origins {
-    /// Of `key`, as it is spelled in the file.
+    /// The origin of `key`, as it is spelled in the file.
     pub(crate) fn of(&self, key: &str) -> Origin {
         self.0.get(key).cloned().unwrap_or_default()
     }
 
-    /// With `key` from `origin`.
+    /// Returns the origins with `origin` for `key`.
     #[must_use]
     pub(crate) fn with(mut self, key: &'static str, origin: Origin) -> Self {
         Arc::make_mut(&mut self.0).insert(key, origin);
@@ -48,7 +47,7 @@ impl Origins {
         self
     }
 
-    /// With `key` from where `other` has it from.
+    /// Returns the origins with the origin of `key` in `other`.
     #[must_use]
     pub(crate) fn with_that_of(mut self, key: &'static str, other: &Self) -> Self {
         let origins = Arc::make_mut(&mut self.0);
@@ -60,7 +59,7 @@ impl Origins {
         self
     }
 
-    /// From the file at `path`, as far as `section` has the keys.
+    /// The origins of the keys that `section` of the file at `path` has.
     fn of_section(keys: &[&'static str], section: Option<&DeTable<'_>>, path: &Path) -> Self {
         let origin = Origin::File { path: path.display().to_string() };
         let present = keys.iter().filter(|key| section.is_some_and(|s| s.contains_key(**key)));
@@ -69,7 +68,7 @@ impl Origins {
     }
 }
 
-/// The keys of each section; no key is in two, except for `name`, which peers have of their own.
+/// The keys of each section. They are distinct, except for `name`, which peers have too.
 const GATEWAY: [&str; 12] = [
     "name",
     "interface",
@@ -98,15 +97,15 @@ const PEER: [&str; 8] = [
     "remap",
 ];
 
-/// The origins of all that a file says, gathered before the file is taken apart.
-pub(super) struct Written {
+/// The origins of all keys of a file, collected before the file is deserialized.
+pub(super) struct KeyOrigins {
     config: Origins,
-    /// One for each section, in their order.
+    /// The origins of each peer, in order.
     peers: Vec<Origins>,
 }
 
-impl Written {
-    /// Of `file`, which is at `path`.
+impl KeyOrigins {
+    /// Collects the origins of `file`, which is at `path`.
     pub(super) fn new(file: &DeTable<'_>, path: &Path) -> Self {
         let gateway = section(file, "gateway");
         let offload = gateway.and_then(|gateway| section(gateway, "offload"));
@@ -120,7 +119,7 @@ impl Written {
         let mut peers: Vec<Origins> = Vec::new();
         for section in sections.into_iter().flat_map(|sections| sections.iter()) {
             let origins = Origins::of_section(&PEER, section.get_ref().as_table(), path);
-            // Neighbours are mostly written alike.
+            // Neighbouring peers mostly have the same keys, so they share the value.
             let is_alike = |before: &&Origins| **before == origins;
             let origins = peers.last().filter(is_alike).cloned().unwrap_or(origins);
             peers.push(origins);
@@ -129,7 +128,7 @@ impl Written {
         Self { config, peers }
     }
 
-    /// Sets them in the `config` that the file became.
+    /// Sets the origins in `config`, which was parsed from the same file.
     pub(super) fn fill(self, config: &mut Config) {
         config.origins = self.config;
         for (peer, origins) in config.peers.iter_mut().zip(self.peers) {
@@ -138,7 +137,7 @@ impl Written {
     }
 }
 
-/// The table at `key` of another one.
+/// The subtable at `key`.
 fn section<'a, 'text>(table: &'a DeTable<'text>, key: &str) -> Option<&'a DeTable<'text>> {
     table.get(key)?.get_ref().as_table()
 }

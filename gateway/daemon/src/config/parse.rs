@@ -1,4 +1,4 @@
-//! From the words of the file to a [`Config`]; collects everything that is wrong on the way.
+//! Converts the parsed file into a [`Config`] and collects all errors.
 
 mod cluster;
 mod peer;
@@ -18,21 +18,21 @@ use super::file::{self, GatewaySection, OffloadSection};
 use super::{AdminSocket, Config, Engine, Finding, Origins, Problem, keyfile};
 use crate::resolver::CHECK_INTERVAL;
 
-/// As long as a DNS label: names become label values in metrics.
+/// Longest name in characters, as long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
 
-/// The kernel takes 107 bytes; a few are for the name under which a socket is made.
+/// Longest path in bytes. The kernel accepts 107; the rest is for the temporary name of a new socket.
 const SOCKET_PATH_MAX_LEN: usize = 100;
 
 /// In bytes. Every IPv4 host accepts a datagram of this size (RFC 791 section 3.1).
 pub(crate) const MTU_MIN: u16 = 576;
 
-/// Flows that masquerade keeps at the most: each takes about a hundred bytes.
+/// Default number of masqueraded flows: each takes about a hundred bytes.
 pub(crate) const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
 const MIN_MAX_FLOWS: u32 = 1 << 10;
 const MAX_MAX_FLOWS: u32 = 1 << 22;
 
-/// The TUN device of a gateway that names none.
+/// Default name of the TUN device.
 pub const DEFAULT_INTERFACE: &str = "strait0";
 const DEFAULT_LISTEN_PORT: u16 = 51840;
 
@@ -40,11 +40,11 @@ const DEFAULT_LISTEN_PORT: u16 = 51840;
 ///
 /// # Errors
 ///
-/// Everything that is wrong, in no particular order. Never empty.
+/// All errors, in no particular order. Never empty.
 pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config, Vec<Finding>> {
-    let (file, written) = file::parse(text, path).map_err(|fault| {
-        let line = fault.offset.map(|offset| Lines::new(text).number(offset));
-        vec![Finding { line, problem: Problem::Syntax { message: fault.message } }]
+    let (file, key_origins) = file::parse(text, path).map_err(|error| {
+        let line = error.offset.map(|offset| Lines::new(text).number(offset));
+        vec![Finding { line, problem: Problem::Syntax { message: error.message } }]
     })?;
 
     let dir = path.parent().unwrap_or(Path::new(""));
@@ -53,7 +53,7 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
 
     match config {
         Some(mut config) if parser.findings.is_empty() => {
-            written.fill(&mut config);
+            key_origins.fill(&mut config);
             Ok(config)
         }
         _ => Err(parser.findings),
@@ -67,7 +67,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Everything is looked at before the first `?`, so that one run finds all there is to find.
+    /// Every value is checked before the first `?`, so that one run finds all errors.
     fn config(&mut self, file: file::File, host_name: &str) -> Option<Config> {
         let GatewaySection {
             name,
@@ -141,7 +141,7 @@ impl Parser<'_> {
             origins: Origins::default(),
         };
         self.check_mtu(&config, mtu_line);
-        // A plan of half a configuration would complain about the other half.
+        // The plan of an incomplete configuration would report follow-up errors.
         if self.findings.is_empty() {
             self.check_plan(&config);
         }
@@ -230,7 +230,7 @@ impl Parser<'_> {
         self.routable(key, text, prefix.to_net()).map(|_| prefix)
     }
 
-    /// `net`, unless no packet through the tunnel can have an address in it.
+    /// Returns `net`, unless packets through the tunnel can never have an address in it.
     fn routable(&mut self, key: &'static str, text: &Spanned<String>, net: IpNet) -> Option<IpNet> {
         match special::block(net, key != "allowed_ips") {
             None => Some(net),
@@ -253,7 +253,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A path that means the same wherever it is read, or nothing at all.
+    /// Parses an absolute path, or an empty text for no socket.
     fn admin_socket(&mut self, text: &Spanned<String>) -> Option<AdminSocket> {
         let value = text.get_ref();
         if value.is_empty() {
@@ -299,14 +299,14 @@ impl Parser<'_> {
         }
     }
 
-    /// What each line says is right; whether the lines agree with one another is for the plan to say.
+    /// The single values are valid; the plan checks that they agree.
     fn check_plan(&mut self, config: &Config) {
         for rejection in config.plan(0).rejected {
             self.findings.push(Finding { line: None, problem: Problem::Rejected(rejection) });
         }
     }
 
-    /// Names in the file are relative to the file.
+    /// File names are relative to the configuration file.
     fn resolve(&self, file: &Spanned<String>) -> PathBuf {
         self.dir.join(file.get_ref())
     }
@@ -327,7 +327,7 @@ impl Parser<'_> {
     }
 }
 
-/// Where the lines of a text end.
+/// The positions of the line ends of a text.
 pub(super) struct Lines(Vec<usize>);
 
 impl Lines {

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a configuration, each with the offending value and the remedy.
+//! The errors of a configuration, each with the value and the remedy.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use strait_wg::redact::without_keys;
 use super::endpoint::EndpointError;
 use super::keyfile::KeyFileError;
 
-/// One thing that is wrong. The text fits on one line.
+/// One error. The message fits on one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Problem {
@@ -75,7 +75,9 @@ pub(crate) enum Problem {
     KeyFile { key: &'static str, cause: KeyFileError },
     #[error("endpoint {value:?} {cause}")]
     Endpoint { value: String, cause: EndpointError },
-    #[error("endpoints beside endpoint: list all of them under endpoints, the best first")]
+    #[error(
+        "endpoint and endpoints are both set: list all of them under endpoints, the best first"
+    )]
     EndpointTwice,
     #[error("endpoints lists {count} addresses: use the best {max}")]
     TooManyEndpoints { count: usize, max: usize },
@@ -110,16 +112,16 @@ pub(crate) enum Problem {
     Rejected(Rejection),
 }
 
-/// One finding and its line in the file, if it has one.
+/// An error and its line in the file, if it has one.
 #[derive(Debug)]
 pub(crate) struct Finding {
     /// Counted from 1.
     pub(crate) line: Option<usize>,
-    /// What is wrong there.
+    /// The error.
     pub(crate) problem: Problem,
 }
 
-/// Everything that is wrong with one file, in the order of its lines. Never empty.
+/// All errors of one file, ordered by line. Never empty.
 #[derive(Debug, thiserror::Error)]
 pub struct Findings {
     file: PathBuf,
@@ -134,8 +136,7 @@ impl Findings {
         Self { file, findings }
     }
 
-    /// One line of text for each finding: `FILE:LINE: what is wrong, and the remedy`. Nothing in there that
-    /// may be a key is repeated.
+    /// One line of text for each finding: `FILE:LINE: error and remedy`. Possible keys are not repeated.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.findings.iter().map(|Finding { line, problem }| {
             let problem = problem.to_string();

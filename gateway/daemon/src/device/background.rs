@@ -1,4 +1,4 @@
-//! A device in the background: the same program once more, in a session of its own.
+//! Runs a device in the background: starts this program again in a new session.
 //!
 //! ```text
 //!   strait device wg0 ─── starts itself with WG_PROCESS_FOREGROUND=1 ───▶ strait device wg0
@@ -6,7 +6,7 @@
 //!        ends, 0                                                       leaves stdout, stderr
 //! ```
 //!
-//! Whoever started it may go on as soon as the first process ends. No thread is ever forked.
+//! The caller continues when the first process ends. Threads are never forked.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,14 +17,14 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use anyhow::Context;
 use nix::unistd::{chdir, dup2_stderr, dup2_stdout, setsid};
 
-/// Tells the second process that the first one waits. Nobody else sets it.
-const WAITED_FOR: &str = "STRAIT_DEVICE_WAITED_FOR";
+/// Tells the second process that the first one waits. Set by the first process only.
+const WAITING_PARENT: &str = "STRAIT_DEVICE_WAITED_FOR";
 
-/// Starts this program once more with the same arguments, and waits until the device is there.
+/// Starts this program again with the same arguments, and waits until the device exists.
 ///
 /// # Errors
 ///
-/// If it cannot be started. What else is wrong it says itself, and gives its status.
+/// If it cannot be started. Other errors are reported by the second process, whose status is returned.
 pub(super) fn start() -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut words = std::env::args_os();
@@ -33,65 +33,65 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
         .arg0(name)
         .args(words)
         .env("WG_PROCESS_FOREGROUND", "1")
-        .env(WAITED_FOR, "1")
+        .env(WAITING_PARENT, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {}", program.display()))?;
 
     let mut byte = [0; 1];
-    let said = child.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut byte));
-    if said.context("cannot hear from the device")? > 0 {
+    let reported = child.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut byte));
+    if reported.context("cannot read from the device's process")? > 0 {
         return Ok(ExitCode::SUCCESS);
     }
 
     Ok(status(child.wait().context("cannot wait for the device")?))
 }
 
-/// The status of the second process as ours; of one that a signal ended, 1.
+/// The status of the second process; 1 if a signal ended it.
 fn status(status: ExitStatus) -> ExitCode {
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
 
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// In the second process: a session and a directory that nobody takes away.
+/// In the second process: leaves the session and the directory of the caller.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn leave_terminal() -> anyhow::Result<()> {
-    if is_waited_for() {
-        setsid().context("cannot begin a session")?;
+    if has_waiting_parent() {
+        setsid().context("cannot create a session")?;
         chdir("/").context("cannot change to /")?;
     }
 
     Ok(())
 }
 
-/// In the second process: the device and its socket are there.
+/// In the second process: reports that the device and its socket exist.
 ///
-/// As with wireguard-go, what is logged from now on is lost unless somebody asked for it: `is_heard`.
+/// As with wireguard-go, later log lines are lost unless they were requested (`is_log_visible`).
 ///
 /// # Errors
 ///
-/// What the kernel says.
-pub(super) fn report_ready(is_heard: bool) -> anyhow::Result<()> {
-    if !is_waited_for() {
+/// The kernel's error.
+pub(super) fn report_ready(is_log_visible: bool) -> anyhow::Result<()> {
+    if !has_waiting_parent() {
         return Ok(());
     }
-    // Whoever waited may be gone; the device is there all the same.
+    // The first process may be gone; the device exists nevertheless.
     let _ = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     let nowhere = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
-    dup2_stdout(&nowhere).context("cannot leave stdout")?;
-    if !is_heard {
-        dup2_stderr(&nowhere).context("cannot leave stderr")?;
+    dup2_stdout(&nowhere).context("cannot replace stdout")?;
+    if !is_log_visible {
+        dup2_stderr(&nowhere).context("cannot replace stderr")?;
     }
 
     Ok(())
 }
 
 /// Whether this is the second process.
-pub(super) fn is_waited_for() -> bool {
-    std::env::var_os(WAITED_FOR).is_some()
+pub(super) fn has_waiting_parent() -> bool {
+    std::env::var_os(WAITING_PARENT).is_some()
 }

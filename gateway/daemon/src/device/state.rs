@@ -1,4 +1,4 @@
-//! A device and what it was told.
+//! A device and its configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
@@ -15,33 +15,33 @@ use strait_wg::uapi::{
 use strait_wg::{Engine, PrivateKey};
 use tracing::info;
 
-use super::kept::Kept;
+use super::learned_peers::LearnedPeers;
+use crate::peer_paths::PathChange;
 use crate::uapi::status;
-use crate::ways::Change;
 
-/// Of a device that nobody told another: what Ethernet leaves, as with wireguard-go.
+/// Default MTU: what Ethernet leaves, as with wireguard-go.
 const MTU_BYTES: u16 = 1420;
 
-/// Nothing is masqueraded here, so nothing of it is ever taken.
+/// Nothing is masqueraded here, so no flow is ever created.
 const MAX_FLOWS: u32 = 1024;
 
-/// The packet threads, and the configuration that they have.
+/// The packet threads and their configuration.
 #[derive(Debug)]
 pub(super) struct Device {
     gateway: Gateway,
     monitor: Monitor,
     engine: Engine,
     configuration: Configuration,
-    kept: Kept,
+    learned_peers: LearnedPeers,
     is_up: bool,
 }
 
 impl Device {
-    /// Makes the device, without a key and without peers, and does not bring it up.
+    /// Creates the device, down, without a key and peers.
     ///
     /// # Errors
     ///
-    /// [`StartError`], which names what could not be had and the remedy.
+    /// [`StartError`], which names what failed and the remedy.
     pub(super) fn start(interface: &str, engine: Engine) -> Result<Self, StartError> {
         let settings = Settings {
             interface: interface.to_owned(),
@@ -52,16 +52,16 @@ impl Device {
             max_flows: MAX_FLOWS,
             engine,
         };
-        let gateway = Gateway::start(&settings, &nobody())?;
+        let gateway = Gateway::start(&settings, &throwaway_key())?;
         let monitor = gateway.monitor();
 
-        let (configuration, kept) = (Configuration::default(), Kept::default());
-        // The device is down.
+        let (configuration, learned_peers) = (Configuration::default(), LearnedPeers::default());
+        // The device starts down.
         gateway.stop_initiating();
-        Ok(Self { gateway, monitor, engine, configuration, kept, is_up: false })
+        Ok(Self { gateway, monitor, engine, configuration, learned_peers, is_up: false })
     }
 
-    /// The device is up or down, and has this MTU in bytes. While it is down nothing is begun.
+    /// Handles the state and the MTU (in bytes) of the link. While it is down no handshake is initiated.
     pub(super) fn handle_link(&mut self, is_up: bool, mtu_bytes: u16) {
         self.gateway.set_device_mtu(mtu_bytes);
         if mem::replace(&mut self.is_up, is_up) == is_up {
@@ -75,36 +75,36 @@ impl Device {
         }
     }
 
-    /// For whoever wants to know how it is.
+    /// Gives access to the status.
     pub(super) fn monitor(&self) -> Monitor {
         self.monitor.clone()
     }
 
-    /// On what is sent; 0 is none.
+    /// The firewall mark of sent datagrams; 0 is none.
     pub(super) fn mark(&self) -> u32 {
         self.configuration.fwmark
     }
 
-    /// To be called now and then: gives back what no packet thread needs any more.
+    /// Frees memory that no packet thread uses. Call it periodically.
     pub(super) fn handle_timeout(&mut self) {
         self.gateway.free_retired();
     }
 
-    /// Somebody else may have a copy of the sessions.
+    /// Replaces all sessions, of which another machine may have a copy.
     pub(super) fn renew_sessions(&mut self) {
         self.gateway.renew_sessions();
     }
 
-    /// The way to a peer is another one.
-    pub(super) fn handle_way(&self, change: Change) {
+    /// Applies a change of the path to a peer.
+    pub(super) fn handle_path_change(&self, change: PathChange) {
         change.apply(&self.gateway);
     }
 
-    /// Does what a client wants.
+    /// Executes the operation of a client.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] with the number of the kernel. Nothing has changed then.
+    /// [`Refusal`] with the kernel's error number. Then nothing has changed.
     pub(super) fn answer(&mut self, operation: Operation) -> Result<Option<Report>, Refusal> {
         match operation {
             Operation::Get => Ok(Some(self.report())),
@@ -118,30 +118,31 @@ impl Device {
         let had_key = self.configuration.private_key.is_some();
         let has_key = wanted.private_key.is_some();
         if had_key && !has_key {
-            self.kept.take(&self.monitor.status().peers);
+            self.learned_peers.take(&self.monitor.status().peers);
         }
         self.take_key(&wanted);
         let moved = self.configuration.endpoint_changes(changes);
         self.configuration = wanted;
 
-        // Without a key there is nobody to talk to; who and where they are is kept.
+        // Without a key the packet threads have no peers; peers and their endpoints are kept here.
         let renewed = self.configuration.recreated(changes);
         let peers = self.configuration.peers.iter().map(|peer| peer.public_key);
-        self.kept.retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
+        self.learned_peers
+            .retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
         if !renewed.is_empty() {
             self.apply(|peer| has_key && !renewed.contains(&peer.public_key));
         }
         self.apply(|_| has_key);
         if has_key && !had_key {
             for peer in &self.configuration.peers {
-                let learned = self.kept.endpoint(peer.public_key);
+                let learned = self.learned_peers.endpoint(peer.public_key);
                 if let Some(endpoint) = learned.or(peer.endpoint) {
                     self.gateway.move_peer(peer.public_key, endpoint);
                 }
             }
         }
         for (peer, endpoint) in moved {
-            self.kept.move_peer(peer, endpoint);
+            self.learned_peers.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
         self.gateway.run_timers();
@@ -150,25 +151,25 @@ impl Device {
         Ok(())
     }
 
-    /// Gives the packet threads those peers for which `is_wanted` holds.
+    /// Applies the peers for which `is_wanted` holds.
     fn apply(&mut self, is_wanted: impl Fn(&Peer) -> bool) {
         let peers = self.configuration.peers.iter().filter(|peer| is_wanted(peer));
 
         self.gateway.apply(peers.map(peer_config).collect(), no_rules());
     }
 
-    /// Mark and port, which the kernel may refuse.
+    /// Applies mark and port, which the kernel may reject.
     fn listen(&mut self, wanted: &Configuration) -> Result<(), Refusal> {
         let Configuration { listen_port, fwmark, .. } = self.configuration;
         if wanted.fwmark != fwmark {
             self.gateway.set_mark(wanted.fwmark).map_err(refusal)?;
         }
         if wanted.listen_port != listen_port
-            // The kernel chose this one: it is taken, by us.
+            // The kernel chose this port for us: it is in use by us.
             && wanted.listen_port != self.monitor.status().listen_port
             && let Err(error) = self.gateway.listen(wanted.listen_port)
         {
-            // What could be set once can be set again.
+            // The old mark was accepted before.
             let _ = self.gateway.set_mark(fwmark);
             return Err(refusal(error));
         }
@@ -176,8 +177,8 @@ impl Device {
         Ok(())
     }
 
-    /// With a key that follows another nothing is sent any more in sessions of the one before, as with the kernel; a
-    /// key that is taken away is forgotten at once.
+    /// Applies the private key. As with the kernel, sessions of a replaced key send nothing more; a removed key is
+    /// forgotten at once.
     fn take_key(&mut self, wanted: &Configuration) {
         let before = self.configuration.private_key.as_ref().map(PrivateKey::public_key);
         match (before, &wanted.private_key) {
@@ -185,7 +186,7 @@ impl Device {
                 self.gateway.supersede_private_key(key);
             }
             (None, Some(key)) => self.gateway.replace_private_key(key),
-            (Some(_), None) => self.gateway.replace_private_key(&nobody()),
+            (Some(_), None) => self.gateway.replace_private_key(&throwaway_key()),
             (Some(_), Some(_)) | (None, None) => {}
         }
     }
@@ -201,7 +202,7 @@ impl Device {
             found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
 
         let peers = peers.iter().map(|peer| {
-            let endpoint = || self.kept.endpoint(peer.public_key).or(peer.endpoint);
+            let endpoint = || self.learned_peers.endpoint(peer.public_key).or(peer.endpoint);
             let mut learned = learned.get(&peer.public_key).map_or_else(
                 || PeerReport {
                     endpoint: endpoint().map(Into::into),
@@ -209,7 +210,7 @@ impl Device {
                 },
                 |found| status::of_peer(found),
             );
-            self.kept.count_into(&mut learned);
+            self.learned_peers.count_into(&mut learned);
             PeerReport {
                 preshared_key: peer.preshared_key.clone(),
                 persistent_keepalive: peer.persistent_keepalive,
@@ -222,19 +223,18 @@ impl Device {
     }
 }
 
-/// A key that nobody knows, for as long as there is no other.
-fn nobody() -> PrivateKey {
+/// A random key, for a device without a configured one.
+fn throwaway_key() -> PrivateKey {
     PrivateKey::generate()
 }
 
-/// Nothing is remapped. The generation is always that of an engine without peers, which keeps it from
-/// greeting them: a device is silent until there is something to send.
+/// An empty table. Its generation stays that of an engine without peers, which makes the engine start no handshake by
+/// itself: a device is silent until there is something to send.
 fn no_rules() -> Table {
     Table::default()
 }
 
-/// For the engine. A peer is in one place, where it was said to be or heard from last, so there are no
-/// candidates to look for it at.
+/// Converts a peer for the engine. It has one endpoint, configured or learned, and so no candidates.
 fn peer_config(peer: &Peer) -> PeerConfig {
     PeerConfig {
         name: peer.public_key.to_string(),
@@ -246,7 +246,7 @@ fn peer_config(peer: &Peer) -> PeerConfig {
     }
 }
 
-/// The number that the kernel gave, and the whole chain of causes.
+/// Converts an error: the kernel's error number, and the whole chain of causes.
 fn refusal(error: StartError) -> Refusal {
     let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     let errno = source.and_then(io::Error::raw_os_error).map_or(Errno::IO, Errno);

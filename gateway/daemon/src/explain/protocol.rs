@@ -8,13 +8,12 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const UDP_LITE: u8 = 136;
 
-/// The ports and the identifier of a packet whose are not asked for. The source port is one that
-/// Linux gives to clients.
+/// Default ports and identifier of the packet. The source port is one that Linux assigns to clients.
 pub(super) const SOURCE_PORT: u16 = 40_000;
 pub(super) const DESTINATION_PORT: u16 = 443;
 pub(super) const IDENTIFIER: u16 = 1;
 
-/// Those that have a name here, as IANA assigned their numbers.
+/// Protocols with a name; the numbers are IANA's.
 const NAMED: [(&str, u8); 10] = [
     ("icmp", ICMP),
     ("ipip", 4),
@@ -28,12 +27,12 @@ const NAMED: [(&str, u8); 10] = [
     ("udplite", UDP_LITE),
 ];
 
-/// An upper-layer protocol as it is typed.
+/// An upper-layer protocol on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// ICMP or ICMPv6, as the addresses are.
+    /// ICMP or ICMPv6, by the version of the addresses.
     Icmp,
-    /// This one.
+    /// The protocol with this number.
     Number(u8),
 }
 
@@ -56,11 +55,11 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Reads a name or a number, for the command line.
+/// Parses the name or number of a protocol.
 ///
 /// # Errors
 ///
-/// The names there are.
+/// The valid names.
 pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, String> {
     let lower = text.to_lowercase();
     if lower == "icmp" || lower == "icmpv6" {

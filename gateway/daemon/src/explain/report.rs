@@ -1,4 +1,4 @@
-//! An explanation as people and scripts read it. The JSON form is public interface.
+//! The output of `strait explain`. The JSON form is public interface.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,35 +12,35 @@ use strait_packet::icmp_error::Cause;
 
 use super::protocol;
 
-/// What becomes of a packet.
+/// How a packet is handled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     direction: Direction,
     verdict: Verdict,
-    /// The label of the counter, if it is dropped.
+    /// The drop reason, if it is dropped.
     reason: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     remedy: Option<String>,
-    /// What the sender is told, if it is told of a drop.
+    /// The ICMP error to the sender, if there is one.
     icmp_error: Option<String>,
     peer: Option<PeerReport>,
-    /// Inbound: who may send from the source.
+    /// Inbound: the peers that may send from the source.
     may_send: Vec<String>,
     rule: Option<RuleReport>,
-    /// The prefix that leads to the peer, if no rule does.
+    /// The allowed prefix that selects the peer, if no rule does.
     allowed_ip: Option<String>,
     before: PacketReport,
     after: Option<PacketReport>,
-    /// How the source and the destination of `after` came about.
-    source_by: Option<By>,
-    destination_by: Option<By>,
-    /// Of the device, in bytes; inbound there is no limit.
+    /// How the source and the destination of `after` were rewritten.
+    source_by: Option<RewrittenBy>,
+    destination_by: Option<RewrittenBy>,
+    /// MTU of the device in bytes; `None` for inbound packets, which have no limit.
     mtu: Option<u16>,
-    /// As asked for, in bytes.
+    /// The size in the question, in bytes.
     size: Option<u16>,
-    /// What TCP is told, if that was lowered, in bytes.
+    /// The clamped MSS in bytes, if it was lowered.
     mss: Option<u16>,
-    /// Of the table that decided.
+    /// The generation of the table.
     generation: u64,
 }
 
@@ -52,19 +52,19 @@ enum Verdict {
     Returned,
     TooBig,
     Dropped,
-    /// The gateway would carry it, but the host does not: its device is down, or a route is missing.
+    /// The gateway would forward it, but the host does not route it: the device is down, or a route is missing.
     Blocked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum By {
+enum RewrittenBy {
     Unchanged,
     Rule,
     HostMap,
-    /// An entry that is there.
+    /// An existing flow.
     Masquerade,
-    /// An entry that this packet would make.
+    /// A flow that this packet would create.
     MasqueradeNew,
 }
 
@@ -73,7 +73,7 @@ struct PeerReport {
     name: String,
     public_key: String,
     endpoint: Option<SocketAddr>,
-    /// Absent if no gateway was asked.
+    /// `None` if no gateway was asked.
     has_session: Option<bool>,
 }
 
@@ -92,12 +92,12 @@ struct PacketReport {
     protocol_name: String,
     source_port: Option<u16>,
     destination_port: Option<u16>,
-    /// Of an echo.
+    /// The identifier of an ICMP echo.
     identifier: Option<u16>,
 }
 
 impl Report {
-    /// What `explanation` says to `question`.
+    /// The report of `explanation` for `question`.
     pub(crate) fn new(question: &Question, explanation: &Explanation) -> Self {
         let Explanation { peer, may_send, routing, before, after, mtu_bytes, .. } = explanation;
         let (verdict, reason, remedy, icmp_error) = match &explanation.outcome {
@@ -136,8 +136,8 @@ impl Report {
             allowed_ip,
             before: PacketReport::new(before),
             after: after.map(|After { packet, .. }| PacketReport::new(&packet)),
-            source_by: after.map(|After { source, .. }| By::new(source)),
-            destination_by: after.map(|After { destination, .. }| By::new(destination)),
+            source_by: after.map(|After { source, .. }| RewrittenBy::new(source)),
+            destination_by: after.map(|After { destination, .. }| RewrittenBy::new(destination)),
             mtu: *mtu_bytes,
             size: question.size,
             mss: after.and_then(|After { mss_bytes, .. }| mss_bytes),
@@ -145,10 +145,10 @@ impl Report {
         }
     }
 
-    /// With what the host lacks to carry the packet, and the remedy.
+    /// Marks the packet as blocked by the host, with the remedy, if there is an obstacle.
     #[must_use]
     pub(crate) fn blocked_by(mut self, obstacle: Option<String>) -> Self {
-        if let (Some(obstacle), true) = (obstacle, self.goes()) {
+        if let (Some(obstacle), true) = (obstacle, self.is_forwarded()) {
             self.verdict = Verdict::Blocked;
             self.remedy = Some(obstacle);
         }
@@ -156,8 +156,8 @@ impl Report {
         self
     }
 
-    /// Whether the packet would go.
-    pub(crate) const fn goes(&self) -> bool {
+    /// Whether the packet would be forwarded.
+    pub(crate) const fn is_forwarded(&self) -> bool {
         match self.verdict {
             Verdict::Sent | Verdict::Delivered | Verdict::Returned => true,
             Verdict::TooBig | Verdict::Dropped | Verdict::Blocked => false,
@@ -185,7 +185,7 @@ impl Report {
     }
 }
 
-/// As RFC 1812 section 5.2.7.1 and RFC 4443 section 3.1 call it, and Wireshark shows it.
+/// The name of an ICMP error as in RFC 1812 section 5.2.7.1, RFC 4443 section 3.1 and Wireshark.
 const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
     match (cause, is_ipv6) {
         (Cause::Unreachable, false) => "host unreachable",
@@ -196,7 +196,7 @@ const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
     }
 }
 
-impl By {
+impl RewrittenBy {
     const fn new(treatment: Treatment) -> Self {
         match treatment {
             Treatment::Unchanged => Self::Unchanged,
@@ -207,13 +207,13 @@ impl By {
         }
     }
 
-    /// What the rule above it does not say already.
+    /// The text, unless the line of the rule has it already.
     const fn text(self) -> Option<&'static str> {
         match self {
             Self::Unchanged | Self::Rule => None,
             Self::HostMap => Some("host map"),
-            Self::Masquerade => Some("masquerade, a flow that is there"),
-            Self::MasqueradeNew => Some("masquerade, a new flow: the port may be another by then"),
+            Self::Masquerade => Some("masquerade, an existing flow"),
+            Self::MasqueradeNew => Some("masquerade, a new flow: the port may differ"),
         }
     }
 }
@@ -265,7 +265,9 @@ impl fmt::Display for Report {
 
         match &self.peer {
             Some(peer) => line(f, "peer", &peer.to_string())?,
-            None if self.verdict == Verdict::Returned => line(f, "peer", "none: it stays here")?,
+            None if self.verdict == Verdict::Returned => {
+                line(f, "peer", "none: returned to the cluster")?
+            }
             None => {}
         }
         if self.direction == Direction::Inbound && self.may_send.len() > 1 {
@@ -276,11 +278,11 @@ impl fmt::Display for Report {
             (None, Some(prefix)) => line(f, "rule", &format!("none; allowed IPs {prefix}"))?,
             (None, None) => {}
         }
-        if let Some(by) = self.source_by.and_then(By::text) {
-            line(f, "source", by)?;
+        if let Some(rewritten_by) = self.source_by.and_then(RewrittenBy::text) {
+            line(f, "source", rewritten_by)?;
         }
-        if let Some(by) = self.destination_by.and_then(By::text) {
-            line(f, "target", by)?;
+        if let Some(rewritten_by) = self.destination_by.and_then(RewrittenBy::text) {
+            line(f, "target", rewritten_by)?;
         }
         line(f, "before", &self.before.to_string())?;
         if let Some(after) = &self.after {

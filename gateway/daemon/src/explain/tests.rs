@@ -4,7 +4,7 @@ use super::super::config::example;
 use super::*;
 
 #[test]
-fn a_sent_packet_is_shown_in_a_few_aligned_lines() {
+fn a_sent_packet_is_explained_in_text() {
     let text = report("explain 10.244.1.5 10.71.2.7 --proto tcp").to_string();
 
     assert_eq!(
@@ -57,11 +57,11 @@ fn an_inbound_packet_is_shown() {
 }
 
 #[test]
-fn a_size_is_judged() {
+fn a_size_is_compared_with_the_mtu() {
     let fits = report("explain 10.244.1.5 10.71.2.7 --proto udp --size 1340");
     let too_big = report("explain 10.244.1.5 10.71.2.7 --proto udp --size 1341");
 
-    assert!(fits.goes() && !too_big.goes());
+    assert!(fits.is_forwarded() && !too_big.is_forwarded());
     assert!(fits.to_string().contains("mtu      1340: 1340 bytes fit\n"), "{fits}");
     let expected =
         "mtu      1340: 1341 bytes do not fit, the sender is told \"fragmentation needed\"";
@@ -70,7 +70,7 @@ fn a_size_is_judged() {
 }
 
 #[test]
-fn the_json_form_has_these_keys_and_no_others() {
+fn the_json_form_has_exactly_these_keys() {
     let json = serde_json::to_value(report("explain 10.244.1.5 10.71.2.7 --dport 80")).unwrap();
 
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_protocol_is_a_name_or_a_number() {
 }
 
 #[test]
-fn ports_are_for_protocols_that_have_them() {
+fn ports_need_a_protocol_with_ports() {
     for (line, expected) in [
         ("explain 10.0.0.1 10.0.0.2 --proto esp --dport 1", "esp has no ports"),
         ("explain 10.0.0.1 10.0.0.2 --proto icmp --sport 1", "icmp has no ports"),
@@ -147,12 +147,12 @@ fn ports_are_for_protocols_that_have_them() {
 
 fn report(line: &str) -> Report {
     let question = question(&typed(line)).unwrap();
-    let explanation = planned(&example::config(), 1340, &question).unwrap();
+    let explanation = explain_config(&example::config(), 1340, &question).unwrap();
 
     Report::new(&question, &explanation)
 }
 
-/// A command line of `explain`.
+/// Parses a command line of `explain`.
 fn typed(line: &str) -> ExplainArgs {
     #[derive(clap::Parser)]
     struct Line {

@@ -20,8 +20,7 @@ const LATENCY_BUCKETS_US: [f64; 15] = [
     133_750.0, 150_000.0, 178_380.0, 212_129.0, 252_264.0, 299_992.0,
 ];
 
-/// What must be remembered from one scrape to the next: Liqo observes the latency of each connected
-/// peer once per scrape.
+/// State between scrapes: Liqo observes the latency of each connected peer once per scrape.
 #[derive(Debug, Default)]
 pub(super) struct Liqo {
     latency: Mutex<BTreeMap<String, Histogram>>,
@@ -93,7 +92,7 @@ fn labels_of(cluster_id: &str) -> Labels<'_, 2> {
     [("driver", DRIVER), ("cluster_id", cluster_id)]
 }
 
-/// What the check has found, as in Liqo; where nobody checks, a session is the best that is known.
+/// The result of the check, as in Liqo; without a check, whether there is a session.
 fn is_connected(peer: &View<'_>) -> bool {
     match peer.check {
         Some(report) => report.state == State::Connected,

@@ -1,4 +1,4 @@
-//! What the connection check has found, and what the API server's objects got wrong.
+//! Metrics of the connection check.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ pub(super) fn encode(families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Re
 
     families.gauges(
         "strait_peer_probe_jitter_seconds",
-        "How much round trips of probes differ, smoothed (RFC 3550). Absent unless the peer answers.",
+        "Smoothed jitter of the round trips of probes (RFC 3550). Absent unless the peer answers.",
         samples(peers, |report| report.latency.map(|_| report.jitter.as_secs_f64())),
     )
 }
 
-/// A sample for each peer that is checked, if there is something to `read`.
+/// One sample for each checked peer for which `read` returns a value.
 fn samples<'a>(
     peers: &'a [View<'_>],
     read: fn(&Report) -> Option<f64>,

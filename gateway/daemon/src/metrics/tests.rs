@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::*;
 
 #[test]
-fn a_scrape_shows_the_account_of_both_directions() {
+fn a_scrape_shows_both_directions() {
     let outbound = Counters::default();
     outbound.packets_in.add(10);
     outbound.bytes_in.add(1000);
@@ -51,7 +51,7 @@ fn a_scrape_shows_the_account_of_both_directions() {
 }
 
 #[test]
-fn every_drop_reason_is_present_before_it_ever_happened() {
+fn every_drop_reason_starts_at_zero() {
     let text = scrape(Status::default());
 
     for direction in ["outbound", "inbound"] {
@@ -65,7 +65,7 @@ fn every_drop_reason_is_present_before_it_ever_happened() {
 }
 
 #[test]
-fn a_connected_peer_appears_under_our_names_and_liqos() {
+fn a_connected_peer_has_liqo_metrics_too() {
     let text = scrape(Status { peers: vec![connected_peer()], ..Status::default() });
 
     assert_has(&text, r#"strait_peer_receive_bytes_total{peer="rome"} 11"#);
@@ -89,12 +89,12 @@ fn a_connected_peer_appears_under_our_names_and_liqos() {
 }
 
 #[test]
-fn what_the_check_finds_goes_before_the_handshake() {
+fn the_check_overrides_the_handshake() {
     let (latency, jitter) = (Duration::from_micros(2_500), Duration::from_micros(125));
     let connected =
         Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25, missed: 0 };
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
-    // The handshake says the opposite of the check.
+    // The handshake contradicts the check.
     let silent = PeerStatus { has_session: false, rtt: None, ..connected_peer() };
     let text = scrape_checked(vec![silent], connected);
 
@@ -121,7 +121,7 @@ fn what_the_check_finds_goes_before_the_handshake() {
 }
 
 #[test]
-fn nothing_is_said_of_probes_before_anything_is_known_or_of_peers_nobody_checks() {
+fn probe_metrics_are_absent_until_known() {
     let other = PeerStatus { name: "oslo".to_owned(), ..connected_peer() };
 
     let text = scrape_checked(vec![connected_peer(), other], Report::default());
@@ -133,7 +133,7 @@ fn nothing_is_said_of_probes_before_anything_is_known_or_of_peers_nobody_checks(
 }
 
 #[test]
-fn a_gateway_in_a_cluster_counts_what_is_refused_now() {
+fn the_refused_metric_follows_the_objects() {
     let cluster = Observed::unchecked();
     let metrics = Metrics::new(Arc::new(Status::default), Some(cluster.clone()));
 
@@ -147,7 +147,7 @@ fn a_gateway_in_a_cluster_counts_what_is_refused_now() {
 }
 
 #[test]
-fn a_peer_without_a_session_has_no_handshake_time_and_no_latency() {
+fn without_a_session_there_is_no_latency() {
     let peer =
         PeerStatus { last_handshake: None, rtt: None, has_session: false, ..connected_peer() };
 
@@ -160,7 +160,7 @@ fn a_peer_without_a_session_has_no_handshake_time_and_no_latency() {
 }
 
 #[test]
-fn the_latency_histogram_grows_by_one_observation_a_scrape() {
+fn each_scrape_observes_latency_once() {
     let status = Status { peers: vec![connected_peer()], ..Status::default() };
     let metrics = Metrics::new(Arc::new(move || status.clone()), None);
 
@@ -179,7 +179,7 @@ fn the_latency_histogram_grows_by_one_observation_a_scrape() {
 }
 
 #[test]
-fn a_label_value_cannot_break_out_of_its_quotes() {
+fn label_values_are_escaped() {
     let peer = PeerStatus { name: "ro\"me\\".to_owned(), ..connected_peer() };
 
     let text = scrape(Status { peers: vec![peer], ..Status::default() });
@@ -188,7 +188,7 @@ fn a_label_value_cannot_break_out_of_its_quotes() {
 }
 
 #[test]
-fn the_text_ends_as_openmetrics_wants_it() {
+fn the_text_ends_with_eof() {
     assert!(scrape(Status::default()).ends_with("# EOF\n"));
 }
 
@@ -196,7 +196,7 @@ fn scrape(status: Status) -> String {
     text(&Metrics::new(Arc::new(move || status.clone()), None))
 }
 
-/// With a check of the peer "rome".
+/// Scrapes with a check of the peer "rome".
 fn scrape_checked(peers: Vec<PeerStatus>, report: Report) -> String {
     let status = Status { peers, ..Status::default() };
     let (_sender, reports) = watch::channel(report);

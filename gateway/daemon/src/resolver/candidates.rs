@@ -1,14 +1,14 @@
-//! Which of the addresses of a peer are tried, if there are more than can be.
+//! Selects the candidate addresses of a peer, if there are too many.
 
 use std::net::SocketAddr;
 
 use strait_wg::endpoints::MAX_CANDIDATES;
 
-/// Chooses from `sources`, one per configured endpoint, each with the best first.
+/// Chooses from `sources`, one per configured endpoint, each in order of preference.
 ///
-/// Every source has its turn, and within it either family, so that a name with many addresses, or a
-/// family that does not work here, takes no other's place. What was among `before` goes first, so that
-/// answers in changing order change nothing.
+/// Sources take turns, and within a source both address families, so that a name with many addresses, or an
+/// unreachable family, does not displace others. Addresses in `before` come first, so that a changing order of
+/// answers changes nothing.
 pub(super) fn choose(before: &[SocketAddr], sources: &[Vec<SocketAddr>]) -> Vec<SocketAddr> {
     let mut queues: Vec<Vec<SocketAddr>> = Vec::new();
     for source in sources {
@@ -25,7 +25,7 @@ pub(super) fn choose(before: &[SocketAddr], sources: &[Vec<SocketAddr>]) -> Vec<
 
     let longest = queues.iter().map(Vec::len).max().unwrap_or(0);
     let mut chosen = Vec::with_capacity(MAX_CANDIDATES);
-    for address in (0..longest).flat_map(|turn| queues.iter().filter_map(move |q| q.get(turn))) {
+    for address in (0..longest).flat_map(|round| queues.iter().filter_map(move |q| q.get(round))) {
         if chosen.len() < MAX_CANDIDATES && !chosen.contains(address) {
             chosen.push(*address);
         }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_family_crowds_the_others_out() {
+    fn names_and_families_share_the_candidates() {
         let many: Vec<_> = (0..20).map(v6).chain([v4(1)]).collect();
 
         let chosen = choose(&[], &[many, vec![v4(2)]]);
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_chosen_is_known_and_as_much_as_fits(
+        fn candidates_are_distinct_and_bounded(
             before in prop::collection::vec(0u8..20, 0..8),
             sources in prop::collection::vec(prop::collection::vec(0u8..20, 0..12), 0..5),
         ) {

@@ -1,12 +1,12 @@
-//! One lookup: the addresses of a name, and how long they hold.
+//! Looks up one name: its addresses and their TTL.
 //!
-//! The system's resolver says where a name leads: it alone knows `/etc/hosts`, `nsswitch.conf` and
-//! whatever else the host has, and it treats the search domains of a pod as everything else there does.
-//! It has no TTLs, so the DNS is asked for those afterwards, with the same `/etc/resolv.conf`; its cache
-//! has the answer by then. A name that the DNS does not know has no TTL, and is looked up at intervals.
+//! The system's resolver returns the addresses: it uses `/etc/hosts`, `nsswitch.conf` and the search domains of a pod
+//! like every other program. It returns no TTLs, so the DNS is queried for them afterwards, with the same
+//! `/etc/resolv.conf`; its cache has the answer by then. Names that the DNS does not know have no TTL and are looked
+//! up at intervals.
 //!
-//! The `domain` crate asks, which is three crates more in all. `hickory-resolver` would have been
-//! forty-eight, with Unicode tables and a cache that nobody here wants.
+//! The `domain` crate sends these queries; it adds three crates, `hickory-resolver` would add forty-eight, with
+//! Unicode tables and a cache that is not needed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,35 +23,35 @@ use tokio::time::timeout;
 
 use crate::config::HostPort;
 
-/// After this a lookup counts as failed. The system's resolver gives up after 5 s a server.
+/// Timeout of a lookup. The system's resolver gives up after 5 s per server.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long an answer waits for its TTL, which is good to know and no more.
+/// Timeout of the query for the TTL, which is optional.
 const TTL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Where a name leads.
+/// The result of a lookup.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
-    /// The best first.
+pub(super) struct Resolved {
+    /// In order of preference.
     pub(super) addresses: Vec<SocketAddr>,
-    /// How long that holds, if anybody knows.
+    /// The TTL, if known.
     pub(super) ttl: Option<Duration>,
 }
 
-/// Asks the system where `target` is.
+/// Resolves `target` with the system's resolver.
 ///
 /// # Errors
 ///
-/// What the system says, or that it took too long.
-pub(super) async fn look_up(target: &HostPort) -> io::Result<Found> {
+/// The system's error, or a timeout.
+pub(super) async fn look_up(target: &HostPort) -> io::Result<Resolved> {
     let found = timeout(LOOKUP_TIMEOUT, lookup_host((&*target.host, target.port))).await;
     let addresses: Vec<_> = found.map_err(|_| io::ErrorKind::TimedOut)??.collect();
     let ttl = timeout(TTL_TIMEOUT, ttl(&target.host, ResolvConf::default())).await;
 
-    Ok(Found { addresses, ttl: ttl.ok().flatten() })
+    Ok(Resolved { addresses, ttl: ttl.ok().flatten() })
 }
 
-/// How long the addresses of `host` hold, as the DNS servers of `conf` say.
+/// The TTL of the addresses of `host`, from the DNS servers of `conf`.
 async fn ttl(host: &str, conf: ResolvConf) -> Option<Duration> {
     let names = names(host, &conf.options);
     let resolver = StubResolver::from_conf(conf);
@@ -68,7 +68,7 @@ async fn ttl(host: &str, conf: ResolvConf) -> Option<Duration> {
     None
 }
 
-/// The least TTL of an answer, aliases on the way included; `None` if it has no address.
+/// The minimum TTL of an answer, including aliases; `None` without addresses.
 fn ttl_of_addresses(answer: &Answer) -> Option<Duration> {
     let section = answer.answer().ok()?;
     let has_address = section.limit_to::<A>().flatten().next().is_some()
@@ -78,8 +78,7 @@ fn ttl_of_addresses(answer: &Answer) -> Option<Duration> {
     if has_address { ttls.min() } else { None }
 }
 
-/// The names that `host` may stand for, in the order in which resolvers try them (resolv.conf(5),
-/// `ndots`).
+/// The names to query for `host`, in the resolver's order (resolv.conf(5), `ndots`).
 fn names(host: &str, options: &ResolvOptions) -> VecDeque<Name<Vec<u8>>> {
     let Ok(absolute) = host.parse::<Name<Vec<u8>>>() else {
         return VecDeque::new();
@@ -117,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// What a pod has.
+    /// The configuration of a pod.
     const POD: &str = "search tenant.svc.cluster.local svc.cluster.local cluster.local\n\
                        nameserver 127.0.0.1\noptions ndots:5\n";
 
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_server_delays_an_answer_by_half_a_second_at_most() {
+    async fn a_silent_server_delays_half_a_second() {
         let (conf, _server) = server().await;
 
         let answer = timeout(TTL_TIMEOUT, ttl("rome", conf)).await;
@@ -163,7 +162,7 @@ mod tests {
         names(host, &parsed.options).iter().map(ToString::to_string).collect()
     }
 
-    /// A socket to answer at, and what leads to it.
+    /// A DNS server's socket, and the configuration that uses it.
     async fn server() -> (ResolvConf, UdpSocket) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut conf = ResolvConf::new();
@@ -174,7 +173,7 @@ mod tests {
         (conf, socket)
     }
 
-    /// Knows that rome.example is an alias for 60 s of what has an address for 30 s. Nothing else.
+    /// Serves rome.example, an alias with a TTL of 60 s for a name with an address with a TTL of 30 s.
     async fn serve(socket: UdpSocket) {
         let alias: Name<Vec<u8>> = "rome.example".parse().unwrap();
         let host: Name<Vec<u8>> = "host.example".parse().unwrap();

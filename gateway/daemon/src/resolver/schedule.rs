@@ -1,43 +1,43 @@
-//! When one name is looked up. Pure: time comes in as `now`.
+//! Schedules the lookups of one name. Pure: time is passed in as `now`.
 //!
 //! ```text
 //!            poll_lookup, due              answer: when its TTL is over, 5 s at the least
 //!   Waiting ─────────────────▶ LookingUp ───────────────────────────────────────────────▶ Waiting
 //!    ▲  │                       │         failure: 1 s, 2 s, .. 30 s                       ▲
-//!    │  │ trouble: due at once  └──────────────────────────────────────────────────────────┘
+//!    │  │ unanswered: due now   └──────────────────────────────────────────────────────────┘
 //!    └──┘
 //! ```
 //!
-//! However long a TTL is, a name is looked up every 5 s during the first ten minutes, as Liqo's gateways
-//! do, and during the ten after each trouble began; later at the interval that was configured.
+//! A name is looked up every 5 s during the first ten minutes, as by Liqo's gateways, and during ten minutes after
+//! handshakes begin to fail; later after its TTL, at most after the configured interval.
 
 use std::time::{Duration, Instant};
 
-/// How long an answer holds by default, once the first minutes are over. Liqo's.
+/// Default interval between lookups after the first minutes. Liqo's value.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Between two lookups while eager. No TTL makes them more frequent.
-const EAGER: Duration = Duration::from_secs(5);
+/// Interval in the fast period. Also the minimum for TTLs.
+const FAST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long eagerness lasts.
-const EAGER_FOR: Duration = Duration::from_secs(600);
+/// Length of the fast period.
+const FAST_PERIOD: Duration = Duration::from_secs(600);
 
-/// Between two lookups at the most while trouble lasts.
-const IN_TROUBLE: Duration = Duration::from_secs(30);
+/// Maximum interval while handshakes are not answered.
+const UNANSWERED_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Between two lookups at the least, whatever happens.
-const BREATH: Duration = Duration::from_secs(1);
+/// Minimum interval between lookups.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// First and longest pause after a failed lookup.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_LAST: Duration = Duration::from_secs(30);
 
-/// The machine for one name.
+/// The state machine of one name.
 #[derive(Debug)]
 pub(super) struct Schedule {
     state: State,
-    eager_until: Instant,
-    is_in_trouble: bool,
+    fast_until: Instant,
+    is_unanswered: bool,
     failures: u32,
     last_begun: Option<Instant>,
 }
@@ -49,41 +49,41 @@ enum State {
 }
 
 impl Schedule {
-    /// A name that was never looked up; due at once.
+    /// Schedules a new name; it is due at once.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: State::Waiting { due: now },
-            eager_until: now + EAGER_FOR,
-            is_in_trouble: false,
+            fast_until: now + FAST_PERIOD,
+            is_unanswered: false,
             failures: 0,
             last_begun: None,
         }
     }
 
-    /// Whether the latest lookup failed.
+    /// Whether the last lookup failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Whether peers of this name fail to answer handshakes. Only the beginning of it makes a lookup due.
-    pub(super) fn set_trouble(&mut self, is_in_trouble: bool, now: Instant) {
-        let is_news = is_in_trouble && !self.is_in_trouble;
-        self.is_in_trouble = is_in_trouble;
-        if is_news {
-            self.hurry(now);
+    /// Sets whether handshakes with peers of this name are unanswered. Only the beginning of that makes a lookup due.
+    pub(super) fn set_unanswered(&mut self, is_unanswered: bool, now: Instant) {
+        let is_new = is_unanswered && !self.is_unanswered;
+        self.is_unanswered = is_unanswered;
+        if is_new {
+            self.look_up_now(now);
         }
     }
 
-    /// There is reason to doubt the last answer: the next lookup is due at once.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        self.eager_until = now + EAGER_FOR;
+    /// Makes the next lookup due, because the address may have changed.
+    pub(super) fn look_up_now(&mut self, now: Instant) {
+        self.fast_until = now + FAST_PERIOD;
         if let State::Waiting { due } = &mut self.state {
-            let earliest = self.last_begun.map_or(now, |begun| now.max(begun + BREATH));
+            let earliest = self.last_begun.map_or(now, |begun| now.max(begun + MIN_INTERVAL));
             *due = earliest.min(*due);
         }
     }
 
-    /// Whether to start a lookup now. After `true` one answer or failure must be handed in.
+    /// Whether to start a lookup now. After `true` one answer or failure must be reported.
     #[must_use]
     pub(super) fn poll_lookup(&mut self, now: Instant) -> bool {
         match self.state {
@@ -96,8 +96,7 @@ impl Schedule {
         }
     }
 
-    /// The lookup led somewhere, and the answer holds for `ttl`, if that is known; in no case longer
-    /// than `check_interval`.
+    /// The lookup succeeded; its answer is valid for `ttl`, if known, but at most for `check_interval`.
     pub(super) fn handle_answer(
         &mut self,
         ttl: Option<Duration>,
@@ -105,18 +104,18 @@ impl Schedule {
         now: Instant,
     ) {
         self.failures = 0;
-        let longest = if now < self.eager_until {
-            EAGER
-        } else if self.is_in_trouble {
-            check_interval.min(IN_TROUBLE)
+        let longest = if now < self.fast_until {
+            FAST_INTERVAL
+        } else if self.is_unanswered {
+            check_interval.min(UNANSWERED_INTERVAL)
         } else {
             check_interval
         };
-        let pause = ttl.unwrap_or(longest).max(EAGER).min(longest).max(BREATH);
+        let pause = ttl.unwrap_or(longest).max(FAST_INTERVAL).min(longest).max(MIN_INTERVAL);
         self.state = State::Waiting { due: now + pause };
     }
 
-    /// The lookup failed. What is known stays in force.
+    /// The lookup failed. Known addresses stay in use.
     pub(super) fn handle_failure(&mut self, now: Instant) {
         let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
@@ -135,7 +134,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_new_name_is_looked_up_at_once_and_once() {
+    fn a_new_name_is_looked_up_at_once() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
 
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_double_the_pause_up_to_half_a_minute() {
+    fn failures_double_the_pause_up_to_30s() {
         let mut now = Instant::now();
         let mut schedule = Schedule::new(now);
 
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ten_minutes_are_as_those_of_liqo_and_then_the_ttl_counts() {
+    fn the_ttl_counts_after_ten_minutes() {
         let asked = lookups(Some(90 * SECOND), 20 * MINUTE, |_| false);
 
         let (first, later): (Vec<_>, Vec<_>) = asked.into_iter().partition(|second| *second <= 600);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_ttl_or_with_a_long_one_is_looked_up_at_the_interval() {
+    fn the_check_interval_bounds_the_ttl() {
         for ttl in [None, Some(24 * 60 * MINUTE)] {
             let asked = lookups(ttl, 30 * MINUTE, |_| false);
 
@@ -177,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_of_nothing_means_every_five_seconds() {
+    fn a_zero_ttl_means_five_seconds() {
         let asked = lookups(Some(Duration::ZERO), 20 * MINUTE, |_| false);
 
         assert_eq!(asked, (0..1200).step_by(5).collect::<Vec<_>>());
     }
 
     #[test]
-    fn trouble_asks_at_once_and_is_eager_for_ten_minutes() {
+    fn unanswered_handshakes_speed_up_lookups() {
         let asked = lookups(None, 40 * MINUTE, |second| second >= 1000);
 
         let later: Vec<_> = asked.into_iter().filter(|second| *second > 900).collect();
@@ -194,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn doubt_asks_at_once_but_not_more_than_once_a_second() {
+    fn look_up_now_waits_the_minimum_interval() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         assert!(schedule.poll_lookup(now));
         schedule.handle_answer(None, CHECK_INTERVAL, now);
 
-        schedule.hurry(now);
+        schedule.look_up_now(now);
 
         assert!(!schedule.poll_lookup(now + SECOND / 2));
         assert!(schedule.poll_lookup(now + SECOND));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never more often than once a second, never later than the interval or half a minute.
+        /// At least a second apart, and at most the interval or half a minute.
         #[test]
         fn pauses_are_bounded(
             events in prop::collection::vec((0u8..4, 0u64..4000), 1..60),
@@ -234,7 +233,7 @@ mod tests {
                 while !schedule.poll_lookup(now) {
                     now += SECOND / 4;
                     if event == 3 {
-                        schedule.hurry(now);
+                        schedule.look_up_now(now);
                     }
                 }
                 if let Some(before) = begun.replace(now) {
@@ -250,11 +249,11 @@ mod tests {
         }
     }
 
-    /// The seconds at which lookups begin, each of which is answered at once.
+    /// The seconds at which lookups start, if each is answered at once.
     fn lookups(
         ttl: Option<Duration>,
         duration: Duration,
-        is_in_trouble: impl Fn(u64) -> bool,
+        is_unanswered: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
@@ -262,7 +261,7 @@ mod tests {
 
         for second in 0..duration.as_secs() {
             let now = start + Duration::from_secs(second);
-            schedule.set_trouble(is_in_trouble(second), now);
+            schedule.set_unanswered(is_unanswered(second), now);
             if schedule.poll_lookup(now) {
                 schedule.handle_answer(ttl, CHECK_INTERVAL, now);
                 asked.push(second);

@@ -16,7 +16,7 @@ fn an_answer_becomes_the_endpoints_of_its_peer() {
 }
 
 #[test]
-fn names_and_addresses_stand_beside_each_other() {
+fn names_and_addresses_keep_their_order() {
     let (mut resolver, key) = resolver_for(&["198.51.100.1:9", NAME, "198.51.100.2:9"]);
     assert_eq!(shown(&resolver, &key), ["198.51.100.1:9", "198.51.100.2:9"]);
 
@@ -26,7 +26,7 @@ fn names_and_addresses_stand_beside_each_other() {
 }
 
 #[test]
-fn addresses_of_no_host_are_no_answer() {
+fn unusable_addresses_are_no_answer() {
     let (mut resolver, key) = resolver_for(&[NAME]);
 
     let changed = resolver.handle_answer(answer(&["0.0.0.0", "224.0.0.1"]), now());
@@ -36,11 +36,11 @@ fn addresses_of_no_host_are_no_answer() {
 }
 
 #[test]
-fn no_error_loses_what_is_known() {
+fn a_failed_lookup_keeps_the_addresses() {
     let (mut resolver, key) = resolver_for(&[NAME]);
     resolver.handle_answer(answer(&["192.0.2.7"]), now());
 
-    for result in [Err(io::ErrorKind::NotFound.into()), Ok(Found::default())] {
+    for result in [Err(io::ErrorKind::NotFound.into()), Ok(Resolved::default())] {
         let changed = resolver.handle_answer(Answer { name: name(NAME), result }, now());
 
         assert_eq!(changed, []);
@@ -57,7 +57,7 @@ fn an_answer_in_another_order_changes_nothing() {
 }
 
 #[test]
-fn an_answer_for_a_name_that_is_gone_is_ignored() {
+fn answers_for_removed_names_are_ignored() {
     let (mut resolver, key) = resolver_for(&[NAME]);
     resolver.configure(&[peer(&["roma.example:51840"])], now());
 
@@ -66,7 +66,7 @@ fn an_answer_for_a_name_that_is_gone_is_ignored() {
 }
 
 #[test]
-fn a_name_that_stays_keeps_its_answer_across_a_reload() {
+fn a_reload_keeps_resolved_addresses() {
     let (mut resolver, key) = resolver_for(&[NAME]);
     resolver.handle_answer(answer(&["192.0.2.7"]), now());
 
@@ -84,7 +84,7 @@ fn a_literal_address_needs_no_lookup() {
 }
 
 #[test]
-fn a_handshake_that_had_to_be_repeated_or_a_missed_probe_asks_at_once() {
+fn missed_probes_and_handshakes_cause_lookups() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _entered = runtime.enter();
     let (mut resolver, key) = resolver_for(&[NAME]);
@@ -101,7 +101,7 @@ fn a_handshake_that_had_to_be_repeated_or_a_missed_probe_asks_at_once() {
     resolver.handle_status(&status(2), after(3));
     assert_eq!(asked(&resolver), 2);
     resolver.handle_answer(answer(&["192.0.2.7"]), after(3));
-    resolver.hurry(after(5));
+    resolver.look_up_now(after(5));
     assert_eq!(asked(&resolver), 3);
 }
 
@@ -121,9 +121,9 @@ fn the_system_resolver_is_asked() {
 }
 
 proptest! {
-    /// Whatever is answered in whatever order: the addresses are those of the last good answer.
+    /// For any sequence of answers, the addresses are those of the last valid one.
     #[test]
-    fn the_last_good_answer_counts(
+    fn the_last_valid_answer_is_used(
         answers in prop::collection::vec(
             prop::option::of(prop::collection::vec(1u8..9, 0..6)), 1..20,
         ),
@@ -134,7 +134,7 @@ proptest! {
         for ips in answers {
             let result = match &ips {
                 None => Err(io::ErrorKind::TimedOut.into()),
-                Some(ips) => Ok(Found {
+                Some(ips) => Ok(Resolved {
                     addresses: ips.iter().map(|ip| ([192, 0, 2, *ip], 51840).into()).collect(),
                     ttl: None,
                 }),
@@ -173,7 +173,7 @@ fn name(text: &str) -> HostPort {
 fn answer(ips: &[&str]) -> Answer {
     let addresses = ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 51840)).collect();
 
-    Answer { name: name(NAME), result: Ok(Found { addresses, ttl: None }) }
+    Answer { name: name(NAME), result: Ok(Resolved { addresses, ttl: None }) }
 }
 
 fn shown(resolver: &Resolver, key: &PublicKey) -> Vec<String> {

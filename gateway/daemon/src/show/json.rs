@@ -1,4 +1,4 @@
-//! Devices for scripts. The form is public interface.
+//! Devices as JSON. The form is public interface.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -9,9 +9,9 @@ use serde::Serialize;
 use strait_wg::PrivateKey;
 use strait_wg::uapi::{Drops, PeerReport};
 
-use super::Shown;
+use super::ShownDevice;
 
-/// One device. What it does not have or does not tell is `null`.
+/// One device. Absent values are `null`.
 #[derive(Debug, Serialize)]
 struct Device<'a> {
     interface: &'a str,
@@ -23,14 +23,14 @@ struct Device<'a> {
     peers: Vec<Peer<'a>>,
 }
 
-/// Packets by the reason for which they were dropped.
+/// Packets by drop reason.
 #[derive(Debug, Serialize)]
 struct BothWays<'a> {
     outbound: BTreeMap<&'a str, u64>,
     inbound: BTreeMap<&'a str, u64>,
 }
 
-/// One peer. The preshared key is there or not; what it is nobody is told.
+/// One peer. Only the presence of the preshared key is shown.
 #[derive(Debug, Serialize)]
 struct Peer<'a> {
     public_key: String,
@@ -48,12 +48,12 @@ struct Peer<'a> {
     unanswered_handshakes: u32,
 }
 
-/// A list of them.
+/// The devices as a JSON list.
 ///
 /// # Errors
 ///
-/// Never for lack of data: only if it cannot be written.
-pub(super) fn of_devices(devices: &[Shown]) -> serde_json::Result<String> {
+/// If it cannot be serialized.
+pub(super) fn of_devices(devices: &[ShownDevice]) -> serde_json::Result<String> {
     let devices: Vec<_> = devices.iter().map(of_device).collect();
     let mut text = serde_json::to_string_pretty(&devices)?;
     text.push('\n');
@@ -61,7 +61,7 @@ pub(super) fn of_devices(devices: &[Shown]) -> serde_json::Result<String> {
     Ok(text)
 }
 
-fn of_device(Shown { interface, report }: &Shown) -> Device<'_> {
+fn of_device(ShownDevice { interface, report }: &ShownDevice) -> Device<'_> {
     let device = &report.device;
     let public_key = device.private_key.as_ref().map(PrivateKey::public_key);
 
@@ -131,8 +131,10 @@ mod tests {
             outbound_drops: vec![Drops { reason: "no_route".to_owned(), packets: 4 }],
             ..DeviceReport::default()
         };
-        let shown =
-            Shown { interface: "wg0".to_owned(), report: Report { device, peers: vec![peer] } };
+        let shown = ShownDevice {
+            interface: "wg0".to_owned(),
+            report: Report { device, peers: vec![peer] },
+        };
 
         let text = of_devices(&[shown]).unwrap();
 

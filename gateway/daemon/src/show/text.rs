@@ -1,4 +1,4 @@
-//! Devices in lines, in the manner of `wg show`.
+//! Devices as text, like `wg show`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use jiff::Timestamp;
 use strait_wg::PrivateKey;
 use strait_wg::uapi::{Drops, PeerReport};
 
-use super::Shown;
+use super::ShownDevice;
 
-/// What stands for a secret.
+/// The placeholder for a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// Seconds of a year without a leap day, as `wg` counts, and of what it has of smaller ones.
+/// Units of time in seconds; a year has no leap day, as in `wg`.
 const UNITS: [(u64, &str); 5] =
     [(365 * 86_400, "year"), (86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
 
-/// One block a device, one below it a peer.
-pub(super) fn of_devices(devices: &[Shown], now: Timestamp) -> String {
+/// One block per device, followed by one per peer.
+pub(super) fn of_devices(devices: &[ShownDevice], now: Timestamp) -> String {
     let blocks: Vec<_> = devices.iter().map(|device| of_device(device, now)).collect();
 
     blocks.join("\n")
 }
 
-fn of_device(Shown { interface, report }: &Shown, now: Timestamp) -> String {
+fn of_device(ShownDevice { interface, report }: &ShownDevice, now: Timestamp) -> String {
     let device = &report.device;
     let mut lines = Lines::headed("interface", interface);
     lines.push("public key", device.private_key.as_ref().map(PrivateKey::public_key));
@@ -71,7 +71,7 @@ fn of_peer(peer: &PeerReport, now: Timestamp) -> String {
     lines.0
 }
 
-/// Lines of a block. What is not there has none.
+/// The lines of a block. Absent values have none.
 struct Lines(String);
 
 impl Lines {
@@ -81,7 +81,7 @@ impl Lines {
 
     fn push(&mut self, what: &str, value: Option<impl std::fmt::Display>) {
         if let Some(value) = value {
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(self.0, "  {what}: {value}");
         }
     }
@@ -119,7 +119,7 @@ fn span(seconds: u64) -> String {
     words.join(", ")
 }
 
-/// Binary units with two digits behind the point.
+/// Formats bytes in binary units with two decimals.
 fn size(bytes: u64) -> String {
     const NAMES: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let Some((shift, name)) = NAMES.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_there_is_has_a_line_and_no_secret_is_shown() {
+    fn every_field_but_secrets_has_a_line() {
         let private_key = PrivateKey::from_bytes(&[0x77; 32]).unwrap();
         let own = private_key.public_key();
         let secret = private_key.to_base64();
@@ -175,7 +175,8 @@ mod tests {
         };
         let report = Report { device, peers: vec![peer, PeerReport::new(own)] };
 
-        let text = of_devices(&[Shown { interface: "wg0".to_owned(), report }], at(1_003_661));
+        let text =
+            of_devices(&[ShownDevice { interface: "wg0".to_owned(), report }], at(1_003_661));
 
         let expected = format!(
             "interface: wg0\n  public key: {own}\n  private key: (hidden)\n  listening port: 51820\n  \

@@ -1,4 +1,4 @@
-//! The socket in the file system: whose it is, and when it goes.
+//! Socket files: creation, ownership and removal.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Callers that may wait for their turn, as in the standard library.
+/// Length of the backlog, as in the standard library.
 const BACKLOG: i32 = 128;
 
-/// A socket that does not answer yet.
+/// A bound socket that is not served yet.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) listener: UnixListener,
-    pub(super) file: File,
+    pub(super) file: SocketFile,
 }
 
-/// Why a path cannot be a socket of ours.
+/// Why a path cannot be bound.
 #[derive(Debug)]
 pub(crate) enum BindError {
-    /// Somebody answers there.
+    /// Another process listens there.
     InUse,
-    /// Something else is there.
+    /// A file of another kind exists.
     NotASocket,
-    /// The kernel refuses.
+    /// The kernel's error.
     Failed(io::Error),
 }
 
@@ -40,21 +40,21 @@ impl From<BindError> for io::Error {
     }
 }
 
-/// The socket in the file system. Dropping it removes it, unless another one is there by then.
+/// A socket file. Dropping it removes the file, unless another one has replaced it.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct SocketFile {
     pub(super) path: PathBuf,
     device: u64,
     inode: u64,
 }
 
 impl Listener {
-    /// Binds `path`, for its owner alone, in a directory that is made with `directory_mode` if there is
-    /// none. A socket that nobody listens on is replaced.
+    /// Binds `path`, accessible only to its owner, in a directory that is created with `directory_mode` if missing. A
+    /// socket without a listener is replaced.
     ///
     /// # Errors
     ///
-    /// [`BindError`]: what to do about it depends on what the socket is for.
+    /// [`BindError`]: the remedy depends on the use of the socket.
     pub(crate) fn bind(path: &Path, directory_mode: u32) -> Result<Self, BindError> {
         let failed = BindError::Failed;
         check_free(path)?;
@@ -62,7 +62,7 @@ impl Listener {
             DirBuilder::new().recursive(true).mode(directory_mode).create(dir).map_err(failed)?;
         }
 
-        // Under a name of its own, which nobody looks for, until it is finished.
+        // Under a temporary name until it is complete.
         let mut unfinished = path.to_owned().into_os_string();
         unfinished.push(format!(".{}", std::process::id() % 10_000));
         let unfinished = PathBuf::from(unfinished);
@@ -76,22 +76,22 @@ impl Listener {
     }
 }
 
-impl File {
-    /// Whether it is there, and not another one in its place. Where nobody can tell, it is.
-    pub(super) fn is_there(&self) -> bool {
+impl SocketFile {
+    /// Whether the file exists and was not replaced. If that cannot be determined, it counts as present.
+    pub(super) fn exists(&self) -> bool {
         match fs::symlink_metadata(&self.path) {
             Ok(found) => (found.dev(), found.ino()) == (self.device, self.inode),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
-    /// Gives it another path.
+    /// Moves it to another path.
     pub(super) fn move_to(&mut self, path: PathBuf) -> io::Result<()> {
         if path == self.path {
             return Ok(());
         }
         check_free(&path)?;
-        if self.is_there() {
+        if self.exists() {
             fs::rename(&self.path, &path)?;
         }
         self.path = path;
@@ -99,22 +99,21 @@ impl File {
         Ok(())
     }
 
-    /// Removes it, unless another one is there. Calling twice is harmless.
+    /// Removes the file, unless it was replaced. Repeated calls are harmless.
     pub(super) fn remove(&self) {
-        if self.is_there() {
+        if self.exists() {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         self.remove();
     }
 }
 
-/// A socket at `path` with its mode. It does not listen yet, so that whoever comes before the mode is
-/// refused.
+/// A socket at `path` with its mode. It does not listen yet, so that clients are refused before the mode is set.
 pub(super) fn reserve(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -123,13 +122,13 @@ pub(super) fn reserve(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Listens, and gives the socket its name.
+/// Listens, and renames the file to its final name.
 fn finish(unfinished: &Path, path: &Path, socket: Socket) -> io::Result<Listener> {
     socket.set_nonblocking(true)?;
     socket.listen(BACKLOG)?;
     let made = fs::symlink_metadata(unfinished)?;
     fs::rename(unfinished, path)?;
-    let file = File { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+    let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
 
     Ok(Listener { listener: OwnedFd::from(socket).into(), file })
 }
@@ -143,7 +142,7 @@ fn check_free(path: &Path) -> Result<(), BindError> {
     }
 
     let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
-        // A gateway that is too busy to accept is a gateway.
+        // A busy gateway with a full backlog is a listener too.
         socket.set_nonblocking(true)?;
         socket.connect(&SockAddr::unix(path)?)
     });

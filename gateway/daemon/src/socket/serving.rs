@@ -1,4 +1,4 @@
-//! Callers on a socket.
+//! Serves the clients of a socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,29 +10,30 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::{File, Listener};
+use super::{Listener, SocketFile};
 
-/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+/// Pause after a failed `accept`: without free file descriptors it fails again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that answers. Dropping it ends that and removes the socket.
+/// A served socket. Dropping it stops serving and removes the file.
 #[derive(Debug)]
 pub struct Serving {
     task: AbortHandle,
-    file: File,
+    file: SocketFile,
 }
 
 impl Serving {
-    /// Whether the socket is still in the file system. Removing it is a way to end a device.
-    pub(crate) fn is_there(&self) -> bool {
-        self.file.is_there()
+    /// Whether the socket file still exists. Removing it ends a device.
+    pub(crate) fn exists(&self) -> bool {
+        self.file.exists()
     }
 
-    /// Moves the socket to `path`, as its device has another name. Callers that are connected stay so.
+    /// Moves the socket to `path` after a rename of the device. Connections stay.
     ///
     /// # Errors
     ///
-    /// If there is a file of that name, other than a socket that nothing listens on, or the directory cannot be written; then the socket stays where it is.
+    /// If there is another file of that name, except a socket without a listener, or the directory is not writable;
+    /// then the socket stays where it is.
     pub(crate) fn move_to(&mut self, path: PathBuf) -> io::Result<()> {
         self.file.move_to(path)
     }
@@ -40,48 +41,45 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // First, so that whoever is sent away can see why.
+        // First, so that clients that are disconnected see that the socket is gone.
         self.file.remove();
         self.task.abort();
     }
 }
 
 impl Listener {
-    /// Runs `converse` for each caller, on the runtime of the caller, until the result is dropped. One more
-    /// than `limit` of them ends the one that is idle longest.
+    /// Runs `handle` for each client on the caller's runtime, until the result is dropped. Above `limit` clients
+    /// the one that has been idle for longest is disconnected.
     ///
     /// # Errors
     ///
-    /// If the runtime does not take the socket.
+    /// If the socket cannot be registered with the runtime.
     pub(crate) fn accept<F>(
         self,
         limit: usize,
-        converse: impl Fn(UnixStream, Activity) -> F + Send + Sync + 'static,
+        handle: impl Fn(UnixStream, Activity) -> F + Send + Sync + 'static,
     ) -> io::Result<Serving>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let Self { listener, file } = self;
         let listener = UnixListener::from_std(listener)?;
-        let task = tokio::spawn(accept(listener, limit, converse));
+        let task = tokio::spawn(accept(listener, limit, handle));
 
         Ok(Serving { task: task.abort_handle(), file })
     }
 }
 
-async fn accept<F>(
-    listener: UnixListener,
-    limit: usize,
-    converse: impl Fn(UnixStream, Activity) -> F,
-) where
+async fn accept<F>(listener: UnixListener, limit: usize, handle: impl Fn(UnixStream, Activity) -> F)
+where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = Connections::new(limit);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => connections.spawn(|activity| converse(stream, activity)).await,
+            Ok((stream, _)) => connections.spawn(|activity| handle(stream, activity)).await,
             Err(error) => {
-                warn!(%error, "cannot accept a caller on a socket");
+                warn!(%error, "cannot accept a client on a socket");
                 sleep(PAUSE).await;
             }
         }

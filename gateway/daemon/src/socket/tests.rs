@@ -21,7 +21,7 @@ fn a_question_gets_its_answer() {
 }
 
 #[test]
-fn a_client_that_says_nothing_keeps_nobody_waiting() {
+fn a_silent_client_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
 
@@ -40,19 +40,19 @@ fn half_open_clients_delay_no_question() {
 
     for number in 0..145 {
         let mut client = UnixStream::connect(&server.path).unwrap();
-        // Half of them have begun to ask. One that was ended already hears of it.
+        // Half of them have started a request. A disconnected one gets an error here.
         let _ = client.write(if number % 2 == 0 { b"" } else { b"{" });
         silent.push(client);
     }
-    let begun = crate::service::now();
+    let start = crate::service::now();
     let answer = ask(&server.path, question());
 
     assert!(answer.is_ok(), "{answer:?}");
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[test]
-fn parallel_callers_are_all_answered() {
+fn parallel_clients_are_all_answered() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
     let callers: Vec<_> = (0..48).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
@@ -67,7 +67,7 @@ fn parallel_callers_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_moved_socket_replaces_a_dead_one_and_nothing_else() {
+async fn a_moved_socket_replaces_only_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let [path, dead, file] = ["own.sock", "dead.sock", "file"].map(|name| dir.path().join(name));
     drop(UnixListener::bind(&dead).unwrap());
@@ -83,7 +83,7 @@ async fn a_moved_socket_replaces_a_dead_one_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_request_of_this_version_is_refused() {
+fn invalid_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
     let long = format!("{{\"version\":1,\"request\":\"{}\"}}\n", "x".repeat(5000));
@@ -102,7 +102,7 @@ fn what_is_no_request_of_this_version_is_refused() {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
+fn only_the_owner_may_use_the_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("strait").join("admin.sock");
 
@@ -116,7 +116,7 @@ fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
 }
 
 #[test]
-fn nobody_can_call_before_the_socket_has_its_mode() {
+fn the_socket_listens_after_its_mode_is_set() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("admin.sock");
 
@@ -128,18 +128,18 @@ fn nobody_can_call_before_the_socket_has_its_mode() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_looked_for_is_not_gone() {
+fn an_unreadable_socket_path_counts_as_present() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("strait");
     let listener = bind(&folder.join("admin.sock")).unwrap();
 
-    fs::rename(&folder, dir.path().join("elsewhere")).unwrap();
+    fs::rename(&folder, dir.path().join("moved")).unwrap();
     std::os::unix::fs::symlink(&folder, &folder).unwrap();
-    let unknown = listener.file.is_there();
+    let unknown = listener.file.exists();
     fs::remove_file(&folder).unwrap();
 
     assert!(unknown, "a link that leads to itself is an error like any other");
-    assert!(!listener.file.is_there());
+    assert!(!listener.file.exists());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn the_socket_of_a_dead_gateway_is_replaced() {
 }
 
 #[test]
-fn a_socket_in_use_and_a_file_are_left_alone() {
+fn used_sockets_and_other_files_stay() {
     let dir = tempfile::tempdir().unwrap();
     let (used, file) = (dir.path().join("admin.sock"), dir.path().join("notes"));
     let server = Server::start(&used);
@@ -163,7 +163,7 @@ fn a_socket_in_use_and_a_file_are_left_alone() {
     let [in_use, not_a_socket] = [&used, &file].map(|path| bind(path).unwrap_err().to_string());
 
     assert!(in_use.contains("admin.sock already: choose another"), "{in_use}");
-    assert!(not_a_socket.contains("notes is there and is no socket"), "{not_a_socket}");
+    assert!(not_a_socket.contains("notes is not a socket"), "{not_a_socket}");
     assert!(ask(&server.path, question()).is_ok());
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
@@ -182,7 +182,7 @@ fn the_socket_of_a_successor_stays() {
 }
 
 #[test]
-fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
+fn only_a_configured_socket_path_must_work() {
     use super::super::config::example;
     let dir = tempfile::tempdir().unwrap();
     let impossible = dir.path().join("file").join("admin.sock");
@@ -190,7 +190,7 @@ fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
 
     let [asked_for, default] =
         [AdminSocket::At(impossible.clone()), AdminSocket::Default].map(|wanted| {
-            let opened = settle(bind(&impossible), &wanted);
+            let opened = allow_default_failure(bind(&impossible), &wanted);
             opened.map_err(|error| error.to_string())
         });
     let off = Config { admin_socket: AdminSocket::Off, ..example::config() };
@@ -202,7 +202,7 @@ fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
 }
 
 #[test]
-fn without_a_gateway_the_path_and_the_remedy_are_named() {
+fn without_a_gateway_the_socket_is_named() {
     let error = ask(Path::new("/nonexistent/admin.sock"), question()).unwrap_err();
 
     let text = format!("{:#}", anyhow::Error::from(error));
@@ -224,7 +224,7 @@ fn question() -> Request {
     })
 }
 
-/// A socket on a runtime of its own, as a gateway has it.
+/// A served socket on its own runtime, as in a gateway.
 struct Server {
     path: PathBuf,
     stop: Option<oneshot::Sender<()>>,
@@ -251,10 +251,10 @@ impl Server {
         Self { path: path.to_owned(), stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The answer to a line that need not be a request.
+    /// The answer to any line.
     fn say(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
-        // The gateway may have read enough by then.
+        // The gateway may have closed its side by then.
         let _ = stream.write_all(line.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

@@ -1,7 +1,7 @@
-//! What `wg` hears about a gateway, whose configuration is a file or the objects of an API server.
+//! The configuration socket of a gateway, which is configured by a file or by objects of an API server.
 //!
-//! It may ask. A set is refused with `EPERM`: the next change of the file or of an object would undo it,
-//! and until then two places would say what holds.
+//! Reading is allowed. A set is refused with `EPERM`: the next change of the file or of an object would revert it,
+//! and until then the configuration would be in two places.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use strait_wg::uapi::{Errno, Operation, Refusal, Report};
 use tracing::info;
 
 use super::{Serving, bind, serve, status};
-use crate::admin::Board;
+use crate::admin::StatusBoard;
 use crate::config::{Config, Peer};
 
-/// Answers for the gateway with the device called `interface`; `authority` is who configures it. Nobody
-/// asked for the socket, so a gateway does without where there can be none.
+/// Serves the gateway with the device `interface`; `authority` is the source of its configuration. The socket is
+/// optional: without it the gateway works too.
 pub fn serve_gateway(
     interface: &str,
     authority: &'static str,
     monitor: Monitor,
-    board: Board,
+    board: StatusBoard,
 ) -> Option<Serving> {
     let served = bind(interface).map_err(anyhow::Error::from).and_then(|listener| {
         let answer = move |operation| answer(operation, authority, &monitor, &board);
@@ -40,20 +40,20 @@ fn answer(
     operation: Operation,
     authority: &str,
     monitor: &Monitor,
-    board: &Board,
+    board: &StatusBoard,
 ) -> Result<Option<Report>, Refusal> {
     match operation {
         Operation::Get => Ok(Some(of_gateway(monitor, board))),
         Operation::Set(_) => Err(Refusal::new(
             Errno::NOT_PERMITTED,
-            format!("a set, but {authority} says what this gateway does: change that"),
+            format!("a set, but this gateway is configured by {authority}: change that"),
         )),
     }
 }
 
-fn of_gateway(monitor: &Monitor, board: &Board) -> Report {
+fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
     let found = monitor.status();
-    let in_force = board.in_force();
+    let in_force = board.applied();
     let config = in_force.as_ref().map(|in_force| &*in_force.config);
     let peers: HashMap<_, _> = config
         .iter()

@@ -1,4 +1,4 @@
-//! Lines of a stream that may hold secrets: one buffer that never grows and is wiped at the end.
+//! Reads lines that may contain secrets, with one buffer that never grows and is wiped at the end.
 
 use std::io;
 
@@ -6,17 +6,17 @@ use strait_wg::uapi::requests::MAX_LINE_BYTES;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use zeroize::Zeroizing;
 
-/// Room for the longest line with its end, and for what follows short ones.
+/// Size of the buffer: several of the longest lines.
 const BUFFER_BYTES: usize = 4 * (MAX_LINE_BYTES + 1);
 
 /// The next line, or why there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
-    /// Without its end.
+    /// A line without its end.
     Text(&'a [u8]),
-    /// Longer than the buffer. Nothing can be read any more.
+    /// The line is longer than the buffer. Reading cannot continue.
     TooLong,
-    /// The stream is over. A line without its end is none.
+    /// The stream has ended. A line without an end is discarded.
     End,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Line<'a> {
 pub(super) struct Lines<R> {
     stream: R,
     bytes: Zeroizing<Vec<u8>>,
-    /// What was read and not yet given out.
+    /// The range that was read and not yet returned.
     start: usize,
     end: usize,
 }
@@ -35,7 +35,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { stream, bytes: Zeroizing::new(vec![0; BUFFER_BYTES]), start: 0, end: 0 }
     }
 
-    /// Cancel safe: what was read stays.
+    /// Reads the next line. Cancel safe.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// Reads what is left and forgets it.
+    /// Reads and discards the rest of the stream.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_come_one_by_one_however_they_were_sent() {
+    async fn lines_are_split_and_unfinished_ones_dropped() {
         let mut lines = Lines::new(&b"get=1\n\nrest"[..]);
 
         assert_eq!(lines.next().await.unwrap(), Line::Text(b"get=1"));

@@ -1,11 +1,11 @@
-//! What the packet threads know, as a report.
+//! Converts the status of the packet threads into reports.
 
 use std::time::UNIX_EPOCH;
 
 use strait_io::{PeerStatus, Status};
 use strait_wg::uapi::{DeviceReport, Drops, PeerReport};
 
-/// Of the whole, as far as it was learned and not configured.
+/// The observed state of the device, without its configuration.
 pub(crate) fn of_device(status: &Status) -> DeviceReport {
     DeviceReport {
         listen_port: status.listen_port,
@@ -15,7 +15,7 @@ pub(crate) fn of_device(status: &Status) -> DeviceReport {
     }
 }
 
-/// Of one peer, as far as it was learned and not configured.
+/// The observed state of one peer, without its configuration.
 pub(crate) fn of_peer(status: &PeerStatus) -> PeerReport {
     PeerReport {
         endpoint: status.endpoint.map(Into::into),

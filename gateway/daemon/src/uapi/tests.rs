@@ -45,7 +45,7 @@ async fn a_set_without_an_end_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_long_is_answered_and_the_connection_ends() {
+async fn a_too_long_request_ends_the_connection() {
     let server = Server::start();
     let line = [&b"set=1\nfwmark="[..], &[b'1'; 9000]].concat();
 
@@ -55,26 +55,26 @@ async fn a_request_that_is_too_long_is_answered_and_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_not_answered() {
+async fn other_protocols_get_no_answer() {
     let server = Server::start();
 
     assert_eq!(server.talk(b"GET / HTTP/1.1\n\n").await, "");
 }
 
 #[tokio::test]
-async fn the_socket_is_for_its_owner_alone_and_goes_with_the_device() {
+async fn the_socket_is_private_to_its_owner() {
     let server = Server::start();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
 
     let modes = (mode(&server.path), mode(server.path.parent().unwrap()));
-    let was_there = server.serving.is_there();
+    let was_there = server.serving.exists();
     std::fs::remove_file(&server.path).unwrap();
 
     assert_eq!(modes, (0o600, 0o700));
-    assert!(was_there && !server.serving.is_there());
+    assert!(was_there && !server.serving.exists());
 }
 
-/// Keeps a configuration and nothing else.
+/// A device that only keeps its configuration.
 struct Server {
     path: PathBuf,
     serving: Serving,
@@ -105,7 +105,7 @@ impl Server {
         Self { serving: serve(listener, Arc::new(answer)).unwrap(), path, _dir: dir }
     }
 
-    /// Everything that is answered until the other end closes.
+    /// All answers until the server closes.
     async fn talk(&self, text: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).await.unwrap();
         stream.write_all(text).await.unwrap();

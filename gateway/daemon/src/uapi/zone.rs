@@ -1,10 +1,10 @@
-//! The zone of a link-local endpoint: `wg` writes the name of the interface.
+//! Converts the zone of a link-local endpoint: `wg` writes the name of the interface.
 
 use std::borrow::Cow;
 
 use nix::net::if_::if_nametoindex;
 
-/// `line` with the index of the interface where it is an endpoint and has the name of one; any other line as it is.
+/// Replaces the interface name in an endpoint line by its index; other lines are unchanged.
 pub(super) fn with_index(line: &[u8]) -> Cow<'_, [u8]> {
     match with_index_of(line, |name| if_nametoindex(name).ok()) {
         Some(line) => Cow::Owned(line.into_bytes()),
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_known_by_its_name() {
+    fn a_zone_name_becomes_its_index() {
         let line =
             |line: &str| with_index_of(line.as_bytes(), |name| (name == "eth0").then_some(7));
 
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_for_the_index() {
+    fn the_zone_index_comes_from_the_kernel() {
         assert_eq!(*with_index(b"endpoint=[fe80::1%lo]:1"), *b"endpoint=[fe80::1%1]:1");
     }
 }

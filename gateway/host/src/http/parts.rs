@@ -1,7 +1,7 @@
-//! A page that is written while its client reads it, on a thread beside the one of the pages.
+//! Streams a page to its client while another thread writes it.
 //!
-//! A scrape of a gateway with 65,536 peers has 150 MB and takes more than a second: it is never in memory as a
-//! whole, and probes do not wait for it.
+//! A scrape of a gateway with 65,536 peers has 150 MB and takes more than a second: it is never in memory as a whole,
+//! and probes are answered meanwhile.
 
 use std::fmt;
 use std::mem;
@@ -15,36 +15,36 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::Body;
 
-/// Bytes of a part.
+/// Size of a part, in bytes.
 const PART_BYTES: usize = 64 << 10;
 
-/// Parts that may wait for the client. Most scrapes are no longer, so that no thread waits with them.
+/// Parts that may wait for the client. Most scrapes fit, so their thread does not wait.
 const PARTS: usize = 2;
 
-/// Threads that write pages.
-pub struct Writers(Arc<Semaphore>);
+/// Limits the threads that write pages.
+pub struct PageWriters(Arc<Semaphore>);
 
-/// Where a page is written to.
-pub struct Parts {
+/// Collects what is written to a page and sends it in parts.
+pub struct PageWriter {
     text: String,
     ready: mpsc::Sender<Bytes>,
 }
 
-impl Writers {
-    /// Pages that are written at the same time: more than there are scrapers, and few enough for their memory
-    /// and processor time.
+impl PageWriters {
+    /// Pages that may be written at the same time: more than there are scrapers, and few enough to bound memory and
+    /// processor time.
     pub const MAX: usize = 4;
 
-    /// The page that `write` writes; `None` if too many are being written.
+    /// Starts to stream the page that `write` produces; `None` if too many are being written.
     pub fn start(
         &self,
-        write: impl FnOnce(&mut Parts) -> fmt::Result + Send + 'static,
+        write: impl FnOnce(&mut PageWriter) -> fmt::Result + Send + 'static,
     ) -> Option<Body> {
         let permit = Arc::clone(&self.0).try_acquire_owned().ok()?;
         let (ready, mut parts) = mpsc::channel(PARTS);
         tokio::task::spawn_blocking(move || {
-            let mut parts = Parts { text: String::new(), ready };
-            // It fails if the client has gone, which needs no answer.
+            let mut parts = PageWriter { text: String::new(), ready };
+            // Fails if the client has disconnected, which needs no report.
             let _ = write(&mut parts).and_then(|()| parts.flush());
             drop(permit);
         });
@@ -54,19 +54,19 @@ impl Writers {
     }
 }
 
-impl Default for Writers {
+impl Default for PageWriters {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(Self::MAX)))
     }
 }
 
-impl Parts {
+impl PageWriter {
     fn flush(&mut self) -> fmt::Result {
         self.ready.blocking_send(mem::take(&mut self.text).into()).map_err(|_| fmt::Error)
     }
 }
 
-impl fmt::Write for Parts {
+impl fmt::Write for PageWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.text.push_str(text);
 
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_gets_the_whole_page() {
         let line = "one of many lines\n";
-        let body = Writers::default()
+        let body = PageWriters::default()
             .start(move |parts| (0..20_000).try_for_each(|_| parts.write_str(line)));
 
         let page = body.unwrap().collect().await.unwrap().to_bytes();
@@ -93,12 +93,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_few_pages_are_written_at_a_time() {
-        let writers = Writers::default();
-        let endless = |parts: &mut Parts| loop {
+    async fn concurrent_pages_are_limited() {
+        let writers = PageWriters::default();
+        let endless = |parts: &mut PageWriter| loop {
             parts.write_str("and so on\n")?;
         };
-        let mut unread: Vec<_> = (0..Writers::MAX).map(|_| writers.start(endless)).collect();
+        let mut unread: Vec<_> = (0..PageWriters::MAX).map(|_| writers.start(endless)).collect();
         assert!(unread.iter().all(Option::is_some));
         assert!(writers.start(endless).is_none());
 

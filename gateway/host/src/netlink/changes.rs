@@ -1,4 +1,4 @@
-//! What changes in the kernel beside us: links, addresses, routes and rules, as rtnetlink reports them.
+//! Changes of links, addresses, routes and rules, as rtnetlink reports them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,46 +14,44 @@ use tokio::sync::mpsc;
 
 use super::{ROUTE_PROTOCOL, destination};
 
-/// What is listened to.
+/// The multicast groups to subscribe to.
 const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
     MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv6Route,
-    // Also when IPv6 is switched on or off on an interface.
+    // Also reports when IPv6 is switched on or off on an interface.
     MulticastGroup::Ipv6Ifinfo,
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv6Rule,
 ];
 
-/// What has changed.
+/// The changes of one batch of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// The interfaces that changed, or whose addresses did.
     interfaces: BTreeSet<u32>,
-    /// The destinations of routes that came or went.
+    /// The destinations of added and removed routes.
     destinations: BTreeSet<IpNet>,
-    /// A route of ours went, or may have been replaced.
+    /// One of our routes was removed, or may have been replaced.
     is_route_lost: bool,
     /// Anything may have changed: a rule did, or events were lost.
     is_anything: bool,
 }
 
 impl Changed {
-    /// Whether the interface `index`, its addresses, or its routes to prefixes that are `wanted` may not be what they
-    /// were.
+    /// Whether the interface `index`, its addresses, or its routes to `wanted` prefixes may have changed.
     pub fn is_about(&self, index: u32, wanted: impl Fn(&IpNet) -> bool) -> bool {
         self.is_anything || self.interfaces.contains(&index) || self.destinations.iter().any(wanted)
     }
 
-    /// Whether an interface, a rule or a route of ours may not be what it was.
+    /// Whether an interface, a rule or one of our routes may have changed.
     pub fn is_about_ours(&self) -> bool {
         self.is_anything || self.is_route_lost || !self.interfaces.is_empty()
     }
 
-    /// Whether packets to `address`, which left by `interface`, may take another route now, or one of another
-    /// MTU.
+    /// Whether packets to `address` over `interface` may now take another route, or have another path MTU.
     pub fn may_reroute(&self, address: IpAddr, interface: u32) -> bool {
         self.is_anything
             || self.interfaces.contains(&interface)
@@ -74,7 +72,7 @@ impl Changed {
         } else if let NewRoute(route) | DelRoute(route) = message {
             self.note_route(route);
             let is_ours = u8::from(route.header.protocol) == ROUTE_PROTOCOL;
-            // Of the route before, which may have been ours, the kernel says nothing then.
+            // Then the kernel does not report the replaced route, which may have been ours.
             let is_replaced =
                 matches!(message, NewRoute(_)) && event.header.flags & NLM_F_REPLACE != 0;
             self.is_route_lost |= is_replaced || (is_ours && matches!(message, DelRoute(_)));
@@ -94,19 +92,19 @@ impl Changed {
     }
 }
 
-/// Reports what changes. Must live within the runtime that made it.
+/// A subscription to changes. Use it within the runtime that created it.
 #[derive(Debug)]
 pub struct Changes(mpsc::UnboundedReceiver<NetlinkMessage<RouteNetlinkMessage>>);
 
 impl Changes {
-    /// Listens from now on. To be called within a runtime.
+    /// Subscribes. Call it within a runtime.
     ///
     /// # Errors
     ///
-    /// If the kernel gives no netlink socket.
+    /// If the netlink socket cannot be opened.
     pub fn listen() -> io::Result<Self> {
-        // Not by the socket of the requests: many events fill it, and the kernel drops answers that find no
-        // room. Events that are lost themselves are reported as an overrun.
+        // A socket of its own: many events fill the buffer, and the kernel drops answers that do not fit. Lost events
+        // are reported as an overrun.
         let (connection, _, mut events) = rtnetlink::new_multicast_connection(&GROUPS)?;
         tokio::spawn(connection);
         let (sender, changes) = mpsc::unbounded_channel();
@@ -121,12 +119,12 @@ impl Changes {
         Ok(Self(changes))
     }
 
-    /// Waits until something has changed, and gives all that has by then. Cancel safe.
+    /// Waits for a change and returns all changes up to now. Cancel safe.
     pub async fn next(&mut self) -> Changed {
         let mut changed = Changed::default();
         match self.0.recv().await {
             Some(event) => changed.note(&event),
-            // The socket is gone: its owner looks now and then instead.
+            // The socket is closed: the owner polls instead, see `is_closed`.
             None => std::future::pending().await,
         }
         while let Ok(event) = self.0.try_recv() {
@@ -136,7 +134,7 @@ impl Changes {
         changed
     }
 
-    /// Whether nothing will be reported any more, as the socket is gone.
+    /// Whether the socket is closed, so that no more changes are reported.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }

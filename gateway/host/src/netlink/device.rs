@@ -1,5 +1,4 @@
-//! The TUN device as the kernel has it: what it is made to be like the devices of the kernel's WireGuard, and
-//! which of its addresses it lacks.
+//! Settings, addresses and link state of the TUN device.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,10 +25,10 @@ const SEND_REDIRECTS: u16 = 6;
 /// In bytes. Every IPv6 link carries this much (RFC 8200 section 5); below it Linux removes IPv6 from the device.
 pub const MTU_MIN_IPV6: u16 = 1280;
 
-/// An interface as the kernel has it.
+/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// As the kernel calls it now.
+    /// Its current name.
     pub name: String,
     /// The largest packet that it carries, in bytes.
     pub mtu_bytes: u32,
@@ -37,14 +36,14 @@ pub struct Link {
     pub is_up: bool,
 }
 
-/// Why an interface has nothing of IPv6.
+/// Why an interface has no IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoIpv6 {
     /// `disable_ipv6` of the interface of this name is 1.
     SwitchedOff(String),
     /// The MTU of the interface, in bytes, is less than IPv6 needs.
     Mtu(u32),
-    /// The kernel was built or started without it.
+    /// The kernel was built or started without IPv6.
     Kernel,
 }
 
@@ -66,19 +65,19 @@ impl fmt::Display for NoIpv6 {
     }
 }
 
-/// An address that the device cannot have.
+/// An address that could not be added to the device.
 #[derive(Debug, thiserror::Error)]
 #[error("the device lacks address {address}: {cause}")]
 pub struct AddressError {
-    /// The one that is missing.
+    /// The missing address.
     pub address: IpNet,
     cause: String,
 }
 
 impl Netlink {
-    /// Gives the interface `index` what devices of the kernel's WireGuard have: no link-local address that the
-    /// kernel makes up, and no ICMP redirects, which a hub would send to peers about each other. What the kernel
-    /// refuses stays as it is; without IPv6 or with a read-only /proc/sys it does.
+    /// Sets what the kernel's WireGuard devices have: no generated link-local address, and no ICMP redirects, which a
+    /// hub would send to peers about each other. Settings that the kernel rejects stay as they are, as without IPv6
+    /// or with a read-only /proc/sys.
     pub async fn prepare_tunnel(&self, index: u32) {
         let no_link_local = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
         let settings = [
@@ -94,7 +93,7 @@ impl Netlink {
                 debug!(%error, ?setting, "the device keeps the default of the kernel");
             }
         }
-        // A device sends redirects if either its own setting or this one says so; the other devices keep theirs.
+        // A device sends redirects if its own setting or this one is on; the other devices keep their own.
         if let Err(error) = fs::write("/proc/sys/net/ipv4/conf/all/send_redirects", "0") {
             debug!(%error, "net.ipv4.conf.all.send_redirects stays as it is");
         }
@@ -104,19 +103,19 @@ impl Netlink {
     ///
     /// # Errors
     ///
-    /// What the kernel answers.
+    /// The kernel's error.
     pub async fn set_up(&self, index: u32) -> io::Result<()> {
         let up = LinkMessageBuilder::<LinkUnspec>::default().index(index).up().build();
 
         answer(self.handle.link().set(up).execute()).await
     }
 
-    /// Gives the interface `index`, which is up, those of `wanted` that it has not. Reports those that it cannot
-    /// have.
+    /// Adds the addresses of `wanted` that the interface `index` lacks, and returns the errors. The interface must be
+    /// up.
     ///
     /// # Errors
     ///
-    /// If the kernel does not say which addresses it has.
+    /// If the addresses cannot be listed.
     pub async fn sync_addresses(
         &self,
         index: u32,
@@ -132,7 +131,7 @@ impl Netlink {
             let add = self.handle.address().add(index, address.addr(), address.prefix_len());
             match answer(add.execute()).await {
                 Ok(()) => {}
-                // Another process was quicker.
+                // Another process added it first.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     let cause = match self.no_ipv6(index, *address).await {
@@ -147,7 +146,7 @@ impl Netlink {
         Ok(errors)
     }
 
-    /// Why the interface `index` cannot have `prefix` or a route to it, if that is because of IPv6.
+    /// Why the interface `index` rejects `prefix` or a route to it, if the reason is missing IPv6.
     pub(super) async fn no_ipv6(&self, index: u32, prefix: IpNet) -> Option<NoIpv6> {
         let link = self.link(index).await.ok().flatten()?;
         if matches!(prefix, IpNet::V4(_)) {
@@ -165,7 +164,7 @@ impl Netlink {
     }
 }
 
-/// `AfSpecInet::DevConfRequest` leaves out what is 0.
+/// Built by hand, because `AfSpecInet::DevConfRequest` omits values of 0.
 fn without_redirects() -> DefaultNla {
     let mut settings = Vec::new();
     for setting in [ACCEPT_REDIRECTS, SEND_REDIRECTS] {

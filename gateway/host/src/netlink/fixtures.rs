@@ -7,12 +7,12 @@ use rtnetlink::packet_route::link::LinkFlags;
 
 use super::Netlink;
 
-/// Runs `test` with a connection and the number of `lo`, which is up and alone. Without the right to make a
-/// namespace the test is skipped, but not in CI.
+/// Runs `test` in a new namespace with a connection and the index of `lo`, which is up and alone. Without the right
+/// to create a namespace the test is skipped, except in CI.
 ///
 /// # Panics
 ///
-/// With the test, without a namespace in CI, and without a netlink socket.
+/// If the test panics, if CI cannot create a namespace, or without a netlink socket.
 pub fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         let is_ci = std::env::var_os("CI").is_some();

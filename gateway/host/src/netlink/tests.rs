@@ -23,7 +23,7 @@ fn routes_are_added_and_removed_by_difference() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_not_awaited_for_ever() {
+async fn a_lost_answer_times_out() {
     let limit = Duration::from_millis(20);
     let lost = pending::<Result<(), rtnetlink::Error>>();
     let error = answer_within(limit, lost).await.unwrap_err();
@@ -32,7 +32,7 @@ async fn a_lost_answer_is_not_awaited_for_ever() {
 }
 
 #[test]
-fn clear_leaves_the_routes_of_others() {
+fn clear_keeps_foreign_routes() {
     in_namespace(|netlink, lo| async move {
         add_foreign(&netlink, "10.5.0.0/16", lo).await;
         let routes = DeviceRoutes::new(netlink.clone(), lo);
@@ -45,9 +45,9 @@ fn clear_leaves_the_routes_of_others() {
     });
 }
 
-/// The kernel keeps those of IPv4 alone.
+/// The kernel keeps IPv4 addresses and removes those of IPv6.
 #[test]
-fn addresses_that_went_with_the_device_come_back() {
+fn addresses_lost_with_the_device_are_restored() {
     in_namespace(|netlink, lo| async move {
         let wanted = ["169.254.18.1/30", "fd00:71::1/64"].map(net);
         let present = || async {
@@ -93,7 +93,7 @@ fn without_ipv6_the_device_has_its_ipv4_parts() {
 }
 
 #[test]
-fn a_route_of_somebody_else_is_an_error_that_names_it() {
+fn a_foreign_route_is_an_error() {
     in_namespace(|netlink, lo| async move {
         add_foreign(&netlink, "10.71.0.0/16", lo).await;
         let another_device = lo + 1000;
@@ -107,7 +107,7 @@ fn a_route_of_somebody_else_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_route_that_is_gone_already_is_removed() {
+fn removing_a_missing_route_succeeds() {
     in_namespace(|netlink, lo| async move {
         let routes = DeviceRoutes::new(netlink.clone(), lo);
         assert_none(&routes.sync(&set(&["10.71.0.0/16"])).await);
@@ -119,7 +119,7 @@ fn a_route_that_is_gone_already_is_removed() {
 }
 
 #[test]
-fn routes_that_somebody_took_away_come_back() {
+fn removed_routes_are_restored() {
     in_namespace(|netlink, lo| async move {
         let routes = DeviceRoutes::new(netlink.clone(), lo);
         let wanted = set(&["10.71.0.0/16", "10.72.0.0/16", "fd00:71::/64"]);
@@ -163,7 +163,7 @@ fn removed_routes_and_addresses_are_reported() {
     });
 }
 
-/// The kernel reports only the new one.
+/// The kernel reports only the new route.
 #[test]
 fn replacing_a_route_of_ours_is_reported() {
     in_namespace(|netlink, lo| async move {
@@ -187,7 +187,7 @@ fn replacing_a_route_of_ours_is_reported() {
 }
 
 #[test]
-fn only_ways_over_what_changed_may_be_others() {
+fn only_affected_paths_may_reroute() {
     in_namespace(|netlink, lo| async move {
         let [near, far] = ["198.51.100.7", "203.0.113.7"].map(|a| a.parse().unwrap());
         let another = lo + 1000;
@@ -204,7 +204,7 @@ fn only_ways_over_what_changed_may_be_others() {
 }
 
 #[test]
-fn tunnel_devices_have_no_link_local_address_and_no_redirects() {
+fn tunnel_devices_have_no_link_local_address() {
     in_namespace(|netlink, _| async move {
         let pair = rtnetlink::LinkVeth::new("plain", "tunnel").build();
         netlink.handle.link().add(pair).execute().await.unwrap();
@@ -219,7 +219,7 @@ fn tunnel_devices_have_no_link_local_address_and_no_redirects() {
             let own = netlink.handle.address().get().set_link_index_filter(index).execute();
             own.try_collect::<Vec<_>>()
         };
-        // The kernel makes one up once the link has a carrier, within a second or so.
+        // The kernel generates one once the link has a carrier, within about a second.
         let has_link_local = async {
             while of(plain).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -249,9 +249,9 @@ fn the_underlay_is_the_interface_towards_the_peer() {
     });
 }
 
-/// As wg-quick has it: what is marked goes by another table.
+/// As with wg-quick: marked datagrams use another table.
 #[test]
-fn the_underlay_is_that_of_the_mark() {
+fn the_underlay_depends_on_the_mark() {
     in_namespace(|netlink, lo| async move {
         let peer = "198.51.100.7".parse().unwrap();
         add_foreign(&netlink, "198.51.100.0/24", lo).await;
@@ -274,7 +274,7 @@ fn the_underlay_is_that_of_the_mark() {
 }
 
 #[test]
-fn own_addresses_are_listed_without_those_of_our_device() {
+fn own_addresses_exclude_the_device() {
     in_namespace(|netlink, lo| async move {
         let localhost: IpAddr = "127.0.0.1".parse().unwrap();
 
@@ -284,14 +284,14 @@ fn own_addresses_are_listed_without_those_of_our_device() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_not_found() {
+fn a_missing_interface_is_not_found() {
     in_namespace(|netlink, _| async move {
         assert!(netlink.interface_index("strait-none").await.is_err());
     });
 }
 
 #[test]
-fn an_interface_is_up_until_it_is_taken_down() {
+fn link_state_follows_the_interface() {
     in_namespace(|netlink, lo| async move {
         let is_up = |link: Option<Link>| link.map(|link| link.is_up);
         assert_eq!(is_up(netlink.link(lo).await.unwrap()), Some(true));

@@ -10,32 +10,32 @@ use super::{Confirmation, ContextArgs, MTU_MIN, MarksArgs, RemoteArgs};
 /// `strait network`
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetworkCommand {
-    /// Tell each cluster the prefixes of the other one
+    /// Exchange the prefixes of the clusters
     ///
-    /// The beginning of `connect`: ends when every prefix has its name on the other side.
+    /// The first step of `connect`: ends when every prefix is remapped on the other side.
     Init(InitArgs),
-    /// Join two clusters
+    /// Connect two clusters
     ///
-    /// May be repeated: what is right already stays as it is, and so does what a flag that is left out is
-    /// about. Asks before it replaces a gateway that is in use. Wrong flags, contexts, templates and ports are
-    /// found before anything is changed.
+    /// Can be repeated: correct objects stay as they are, and so do the settings of omitted flags. Asks before it
+    /// replaces a gateway that is in use. Wrong flags, contexts, templates and ports are found before anything is
+    /// changed.
     ///
-    /// Exit status: 0 done, 64 wrong usage (nothing was changed), 1 anything else.
+    /// Exit status: 0 success, 64 wrong usage (nothing was changed), 1 any other error.
     Connect(Box<ConnectArgs>),
     /// Delete the gateways on both sides
     Disconnect(DisconnectArgs),
-    /// Disconnect, and forget the prefixes on both sides
+    /// Disconnect, and delete the exchanged prefixes on both sides
     Reset(DisconnectArgs),
 }
 
-/// Which clusters, and for how long. What is said of one cluster alone is about the local one.
+/// The two clusters, and whether to wait. Flags without `remote` are for the local one.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClustersArgs {
     #[command(flatten)]
     pub(crate) context: ContextArgs,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
-    /// Wait until it has taken effect
+    /// Wait until the change has taken effect
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
 }
@@ -49,18 +49,17 @@ pub(crate) struct InitArgs {
     pub(crate) marks: MarksArgs,
 }
 
-/// `strait network connect`. A flag that is left out is about what is there already, if anything is.
+/// `strait network connect`. An omitted flag keeps the existing value, if there is one.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     pub(crate) clusters: ClustersArgs,
     #[command(flatten)]
     pub(crate) confirmation: Confirmation,
-    /// Do not look at templates and ports first
+    /// Do not check templates and ports first
     #[arg(long, env = "STRAIT_SKIP_VALIDATION")]
     pub(crate) skip_validation: bool,
-    /// Type of the template of the server [default: as it is, else
-    /// networking.liqo.io/v1beta1/wggatewayservertemplates]
+    /// Type of the server template [default: unchanged, else networking.liqo.io/v1beta1/wggatewayservertemplates]
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_TYPE",
@@ -68,16 +67,16 @@ pub(crate) struct ConnectArgs {
         value_parser = template_type()
     )]
     pub(crate) gw_server_type: Option<TemplateType>,
-    /// Name of the template of the server [default: as it is, else wireguard-server]
+    /// Name of the server template [default: unchanged, else wireguard-server]
     #[arg(long, env = "STRAIT_GW_SERVER_TEMPLATE_NAME", value_name = "NAME")]
     pub(crate) gw_server_template_name: Option<String>,
-    /// Namespace of the template of the server [default: as it is, else --remote-liqo-namespace]
+    /// Namespace of the server template [default: unchanged, else --remote-liqo-namespace]
     #[arg(long, env = "STRAIT_GW_SERVER_TEMPLATE_NAMESPACE", value_name = "NAME")]
     pub(crate) gw_server_template_namespace: Option<String>,
-    /// How the server is exposed [default: as it is, else LoadBalancer]
+    /// How the server is exposed [default: unchanged, else LoadBalancer]
     #[arg(long, env = "STRAIT_GW_SERVER_SERVICE_TYPE", value_name = "TYPE", value_enum)]
     pub(crate) gw_server_service_type: Option<Service>,
-    /// UDP port of the server [default: as it is, else 51840]
+    /// UDP port of the server [default: unchanged, else 51840]
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_PORT",
@@ -85,7 +84,7 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) gw_server_service_port: Option<u16>,
-    /// UDP port of the server on the nodes; 0 leaves it to Kubernetes [default: as it is, else 0]
+    /// UDP port of the server on the nodes; 0 lets Kubernetes choose [default: unchanged, else 0]
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_NODEPORT",
@@ -93,7 +92,7 @@ pub(crate) struct ConnectArgs {
         value_parser = port_or_none
     )]
     pub(crate) gw_server_service_nodeport: Option<u16>,
-    /// Address to ask the load balancer for [default: as it is, else any]
+    /// Address to request from the load balancer [default: unchanged, else any]
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_LOADBALANCERIP",
@@ -102,9 +101,8 @@ pub(crate) struct ConnectArgs {
     )]
     pub(crate) gw_server_service_loadbalancerip: Option<String>,
     #[command(flatten)]
-    pub(crate) former: FormerArgs,
-    /// Type of the template of the client [default: as it is, else
-    /// networking.liqo.io/v1beta1/wggatewayclienttemplates]
+    pub(crate) legacy: LegacyArgs,
+    /// Type of the client template [default: unchanged, else networking.liqo.io/v1beta1/wggatewayclienttemplates]
     #[arg(
         long,
         env = "STRAIT_GW_CLIENT_TYPE",
@@ -112,14 +110,14 @@ pub(crate) struct ConnectArgs {
         value_parser = template_type()
     )]
     pub(crate) gw_client_type: Option<TemplateType>,
-    /// Name of the template of the client [default: as it is, else wireguard-client]
+    /// Name of the client template [default: unchanged, else wireguard-client]
     #[arg(long, env = "STRAIT_GW_CLIENT_TEMPLATE_NAME", value_name = "NAME")]
     pub(crate) gw_client_template_name: Option<String>,
-    /// Namespace of the template of the client [default: as it is, else --liqo-namespace]
+    /// Namespace of the client template [default: unchanged, else --liqo-namespace]
     #[arg(long, env = "STRAIT_GW_CLIENT_TEMPLATE_NAMESPACE", value_name = "NAME")]
     pub(crate) gw_client_template_namespace: Option<String>,
-    /// Where the client finds the server [default: as it is while it is connected, else where the server says
-    /// that it is]
+    /// Address at which the client reaches the server [default: unchanged while connected, else the address in the
+    /// server's status]
     #[arg(
         long,
         env = "STRAIT_GW_CLIENT_ADDRESS",
@@ -127,7 +125,7 @@ pub(crate) struct ConnectArgs {
         value_parser = address_or_none
     )]
     pub(crate) gw_client_address: Option<String>,
-    /// UDP port for that; 0 is that of the server
+    /// UDP port at which the client reaches the server; 0 is the server's own port
     #[arg(
         long,
         env = "STRAIT_GW_CLIENT_PORT",
@@ -135,7 +133,7 @@ pub(crate) struct ConnectArgs {
         value_parser = port_or_none
     )]
     pub(crate) gw_client_port: Option<u16>,
-    /// MTU of the tunnel in bytes, the same on both sides [default: as it is, else 1340]
+    /// MTU of the tunnel in bytes, the same on both sides [default: unchanged, else 1340]
     #[arg(
         long,
         env = "STRAIT_TUNNEL_MTU",
@@ -143,16 +141,16 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(MTU_MIN..)
     )]
     pub(crate) mtu: Option<u16>,
-    /// Do not give each gateway the public key of the other one
+    /// Do not exchange the public keys of the gateways
     #[arg(long, env = "STRAIT_DISABLE_SHARING_KEYS")]
     pub(crate) disable_sharing_keys: bool,
     #[command(flatten)]
     pub(crate) marks: MarksArgs,
 }
 
-/// Flags of Liqo before its release 1.0. Its documentation of that time has other lines, too.
+/// Flags of Liqo before release 1.0, whose documentation also shows other output lines.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct FormerArgs {
+pub(crate) struct LegacyArgs {
     /// --gw-server-service-type
     #[arg(
         long,
@@ -191,8 +189,8 @@ pub(crate) struct FormerArgs {
     pub(crate) load_balancer_ip: Option<String>,
 }
 
-impl FormerArgs {
-    /// Whether any of them was typed.
+impl LegacyArgs {
+    /// Whether any of them is set.
     pub(crate) const fn are_used(&self) -> bool {
         self.server_service_type.is_some()
             || self.server_port.is_some()

@@ -13,17 +13,17 @@ use super::{Confirmation, ContextArgs, Format, MarksArgs, SERVICE_TYPE, TunnelAr
 /// `strait create`
 #[derive(Debug, Subcommand)]
 pub(crate) enum CreateCommand {
-    /// Tell a cluster the prefixes of a remote one
+    /// Create the Configuration with the prefixes of a remote cluster
     Configuration(ConfigurationArgs),
-    /// Make a gateway that a remote one connects to
+    /// Create a gateway that a remote gateway connects to
     Gatewayserver(ServerArgs),
-    /// Make a gateway that connects to a remote one
+    /// Create a gateway that connects to a remote gateway
     Gatewayclient(ClientArgs),
-    /// Tell a gateway the key of a remote one
+    /// Create the PublicKey of a remote gateway
     Publickey(PublicKeyArgs),
 }
 
-/// Of all of `strait create`
+/// Common flags of `strait create`.
 #[derive(Debug, Args)]
 pub(crate) struct ObjectArgs {
     /// Name of the object
@@ -32,10 +32,10 @@ pub(crate) struct ObjectArgs {
     /// Id of the remote cluster
     #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
     pub(crate) remote_cluster_id: String,
-    /// Print the object instead of making it
+    /// Print the object instead of creating it
     #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
     pub(crate) output: Option<Format>,
-    /// Overwrite an object of this name that differs
+    /// Overwrite a different object of this name
     #[arg(short, long, env = "STRAIT_YES", visible_alias = "skip-confirm")]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct ObjectArgs {
 pub(crate) struct ConfigurationArgs {
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
-    /// Prefix of the pods of the remote cluster, as it calls it; more of them with commas between
+    /// Pod CIDR of the remote cluster, before remapping; several are separated by commas
     #[arg(
         long,
         env = "STRAIT_POD_CIDR",
@@ -59,7 +59,7 @@ pub(crate) struct ConfigurationArgs {
         value_parser = parse_prefix
     )]
     pub(crate) pod_cidr: Vec<Prefix>,
-    /// Prefix of the remote cluster for what is none of its pods; more of them with commas between
+    /// External CIDR of the remote cluster, for addresses other than pods; several are separated by commas
     #[arg(
         long,
         env = "STRAIT_EXTERNAL_CIDR",
@@ -69,7 +69,7 @@ pub(crate) struct ConfigurationArgs {
         value_parser = parse_prefix
     )]
     pub(crate) external_cidr: Vec<Prefix>,
-    /// Wait until every prefix has its name here
+    /// Wait until every prefix is remapped
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) struct ServerArgs {
     /// Namespace of the template [default: --liqo-namespace]
     #[arg(long, env = "STRAIT_GW_SERVER_TEMPLATE_NAMESPACE", value_name = "NAME")]
     pub(crate) template_namespace: Option<String>,
-    /// How it is exposed
+    /// How the server is exposed
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_TYPE",
@@ -119,7 +119,7 @@ pub(crate) struct ServerArgs {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) port: u16,
-    /// UDP port on the nodes; 0 leaves it to Kubernetes
+    /// UDP port on the nodes; 0 lets Kubernetes choose
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_NODEPORT",
@@ -128,7 +128,7 @@ pub(crate) struct ServerArgs {
         value_parser = port_or_none
     )]
     pub(crate) node_port: u16,
-    /// Address to ask the load balancer for [default: any]
+    /// Address to request from the load balancer [default: any]
     #[arg(
         long,
         env = "STRAIT_GW_SERVER_SERVICE_LOADBALANCERIP",
@@ -136,7 +136,7 @@ pub(crate) struct ServerArgs {
         value_parser = ip_or_none
     )]
     pub(crate) load_balancer_ip: Option<String>,
-    /// Wait until clients can find it
+    /// Wait until the status has an endpoint
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
 }
@@ -146,7 +146,7 @@ pub(crate) struct ServerArgs {
 pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
-    /// Addresses or names of the server, with commas between
+    /// Addresses or DNS names of the server, separated by commas
     #[arg(
         long,
         env = "STRAIT_ADDRESSES",
@@ -195,7 +195,7 @@ pub(crate) struct ClientArgs {
     /// Namespace of the template [default: --liqo-namespace]
     #[arg(long, env = "STRAIT_GW_CLIENT_TEMPLATE_NAMESPACE", value_name = "NAME")]
     pub(crate) template_namespace: Option<String>,
-    /// Wait until it is made
+    /// Wait until the gateway is created
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
 }
@@ -213,23 +213,23 @@ pub(crate) struct PublicKeyArgs {
 /// `strait delete`
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeleteCommand {
-    /// Forget the prefixes of a remote cluster
+    /// Delete the Configuration of a remote cluster
     Configuration(DeleteArgs),
-    /// Delete a gateway that a remote one connects to
+    /// Delete a gateway that a remote gateway connects to
     Gatewayserver(DeleteArgs),
-    /// Delete a gateway that connects to a remote one
+    /// Delete a gateway that connects to a remote gateway
     Gatewayclient(DeleteArgs),
-    /// Forget the key of a remote gateway
+    /// Delete the PublicKey of a remote gateway
     Publickey(DeleteArgs),
 }
 
-/// Of all of `strait delete`
+/// Common flags of `strait delete`.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
     /// Name of the object
     #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
     pub(crate) name: String,
-    /// Wait until it is gone
+    /// Wait until the object is gone
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
     #[command(flatten)]
@@ -241,13 +241,13 @@ pub(crate) struct DeleteArgs {
 /// `strait generate`
 #[derive(Debug, Subcommand)]
 pub(crate) enum GenerateCommand {
-    /// Print the Configuration that tells the other cluster the prefixes of this one
+    /// Print the Configuration with the prefixes of this cluster, for the remote one
     Configuration(GenerateArgs),
-    /// Print the PublicKey that tells the other cluster the key of a gateway of this one
+    /// Print the PublicKey of a gateway of this cluster, for the remote one
     Publickey(GeneratePublicKeyArgs),
 }
 
-/// Of all of `strait generate`
+/// Common flags of `strait generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     /// Format of the object
@@ -267,7 +267,7 @@ pub(crate) struct GenerateArgs {
 /// `strait generate publickey`
 #[derive(Debug, Args)]
 pub(crate) struct GeneratePublicKeyArgs {
-    /// Which end the gateway of this cluster is
+    /// Role of the gateway of this cluster
     #[arg(long, env = "STRAIT_GATEWAY_TYPE", value_name = "TYPE", value_enum)]
     pub(crate) gateway_type: GatewayType,
     /// Name of the gateway of this cluster
@@ -277,12 +277,12 @@ pub(crate) struct GeneratePublicKeyArgs {
     pub(crate) generate: GenerateArgs,
 }
 
-/// Which end a gateway is.
+/// The role of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GatewayType {
-    /// Waits to be spoken to
+    /// Listens for the client
     Server,
-    /// Knows where the other one is
+    /// Connects to the server
     Client,
 }
 
@@ -295,7 +295,7 @@ pub(crate) enum Service {
     /// On a port of every node
     #[value(name = "NodePort")]
     NodePort,
-    /// To the cluster itself
+    /// Within the cluster
     #[value(name = "ClusterIP")]
     ClusterIp,
 }
@@ -310,19 +310,19 @@ impl From<Service> for ServiceType {
     }
 }
 
-/// What the tunnel is made of.
+/// The transport protocol of the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// That of WireGuard
+    /// WireGuard's
     #[value(name = "UDP")]
     Udp,
-    /// For templates of others
+    /// For templates of other vendors
     #[value(name = "TCP")]
     Tcp,
 }
 
 impl Protocol {
-    /// As the API spells it.
+    /// The name in the API.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -331,7 +331,7 @@ impl Protocol {
     }
 }
 
-/// Reads GROUP/VERSION/PLURAL.
+/// Parses GROUP/VERSION/PLURAL.
 pub(super) fn template_type() -> impl TypedValueParser<Value = TemplateType> {
     clap::builder::NonEmptyStringValueParser::new().try_map(|text| TemplateType::parse(&text))
 }

@@ -16,29 +16,29 @@ use super::{ConnectArgs, ContextArgs, DisconnectArgs, FormatArgs};
 pub(crate) enum PlanCommand {
     /// Show what `strait network connect` would do to both clusters
     ///
-    /// What each would call the prefixes of the other one, and which objects would be made. What the
-    /// operators make of the gateways is not shown.
+    /// Shows how each cluster would remap the prefixes of the other, and which objects would be created. Objects that
+    /// operators create for the gateways are not shown.
     Connect(Box<PlanConnectArgs>),
     /// Show what `strait network disconnect` would delete in both clusters
     ///
-    /// Both gateways, and what operators made of them, as far as it may be listed.
+    /// Both gateways and the objects that operators created for them, as far as they may be listed.
     Disconnect(Box<PlanDisconnectArgs>),
-    /// Show what `strait network reset` would delete, and which prefixes IPAM would get back
+    /// Show what `strait network reset` would delete, and which prefixes IPAM would release
     Reset(Box<PlanResetArgs>),
-    /// Show what `kubectl apply -f FILE` would lead to, of Networks, IPs and Configurations
+    /// Show the effect of `kubectl apply -f FILE` for Networks, IPs and Configurations
     ///
-    /// As in `strait generate configuration --context milan | strait plan apply -f - --context rome`.
+    /// For example `strait generate configuration --context milan | strait plan apply -f - --context rome`.
     Apply(PlanApplyArgs),
-    /// Show what another prefix of a Network of the installation would lead to
+    /// Show the effect of another prefix for a Network of the installation
     ///
-    /// The API lets nobody change the prefix of a Network: it is deleted and made again.
+    /// The prefix of a Network is immutable: the Network is deleted and created again.
     Network(PlanNetworkArgs),
 }
 
-/// Of all of `strait plan`
+/// Common flags of `strait plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanOutputArgs {
-    /// Prefixes that the operator takes others from [default: those that its Deployment names]
+    /// Prefixes from which the operator allocates [default: those in its Deployment]
     #[arg(long, env = "STRAIT_POOLS", value_name = "PREFIX", value_delimiter = ',')]
     pub(crate) pools: Vec<Prefix>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub(crate) struct PlanNetworkArgs {
     /// Name of the Network
     #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
     pub(crate) name: String,
-    /// Its other prefix
+    /// The new prefix
     #[arg(long, env = "STRAIT_CIDR", value_name = "CIDR", value_parser = parse_prefix)]
     pub(crate) cidr: Prefix,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub(crate) struct PlanNetworkArgs {
 /// Where objects are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Whatever comes on stdin.
+    /// Standard input.
     Stdin,
     /// A file.
     File(PathBuf),
@@ -124,7 +124,7 @@ impl fmt::Display for Input {
 }
 
 impl Input {
-    /// All of it.
+    /// Reads all of it.
     ///
     /// # Errors
     ///

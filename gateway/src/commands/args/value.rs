@@ -1,27 +1,27 @@
-//! Values of flags, judged before anything is asked.
+//! Parsers for the values of flags; errors are found before the API server is called.
 
 use std::net::IpAddr;
 
 use strait_daemon::config::Endpoint;
 
-/// An address or a name that a gateway client can send to.
+/// Parses an address or a DNS name of a gateway server.
 pub(super) fn address(text: &str) -> Result<String, String> {
     let host = match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]"),
         Ok(IpAddr::V4(_)) | Err(_) => text.to_owned(),
     };
-    // As the gateway itself reads it; it is given the port by itself.
+    // Parsed as the gateway parses it; the port is a separate flag.
     format!("{host}:1").parse::<Endpoint>().map_err(|why| why.to_string())?;
 
     Ok(text.to_owned())
 }
 
-/// The same, or nothing, which is as good as a flag that was left out.
+/// The same, or an empty value, which means unset.
 pub(super) fn address_or_none(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { address(text) }
 }
 
-/// An IP address, or nothing.
+/// An IP address, or an empty value.
 pub(super) fn ip_or_none(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Ok(String::new());
@@ -29,17 +29,17 @@ pub(super) fn ip_or_none(text: &str) -> Result<String, String> {
 
     match text.parse::<IpAddr>() {
         Ok(address) => Ok(address.to_string()),
-        Err(_) => Err("write an IP address, as in 198.51.100.7".to_owned()),
+        Err(_) => Err("write an IP address, for example 198.51.100.7".to_owned()),
     }
 }
 
-/// A UDP port; 0 or nothing is none, as in Liqo's documentation.
+/// A UDP port; 0 or an empty value means unset, as in Liqo's documentation.
 pub(super) fn port_or_none(text: &str) -> Result<u16, String> {
     if text.is_empty() {
         return Ok(0);
     }
 
-    text.parse().map_err(|_| "write a port from 1 to 65535; 0 or nothing is none".to_owned())
+    text.parse().map_err(|_| "write a port from 1 to 65535; 0 or an empty value is none".to_owned())
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_judged_as_the_gateway_judges_them() {
+    fn client_addresses_are_gateway_endpoints() {
         for good in ["172.18.0.3", "fd00::3", "gateway.example", "milan"] {
             assert_eq!(address(good).as_deref(), Ok(good));
         }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_port_and_no_address() {
+    fn empty_values_mean_unset() {
         assert_eq!(port_or_none(""), Ok(0));
         assert_eq!(port_or_none("30742"), Ok(30742));
         assert!(port_or_none("70000").is_err() && port_or_none("x").is_err());

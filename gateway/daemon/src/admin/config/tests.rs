@@ -5,15 +5,15 @@ use super::*;
 use crate::config::example;
 
 fn page(config: Config) -> Value {
-    let in_force = InForce { config: config.into(), mtu_bytes: 1340, generation: 3 };
+    let in_force = AppliedConfig { config: config.into(), mtu_bytes: 1340, generation: 3 };
     let (_layer, log) = Log::new("warn", LogFormat::Json);
     log.set_filter("debug").unwrap();
 
-    serde_json::to_value(ConfigPage::new(&in_force, &Given::default(), &log)).unwrap()
+    serde_json::to_value(ConfigPage::new(&in_force, &FlagValues::default(), &log)).unwrap()
 }
 
 #[test]
-fn every_setting_has_its_value_and_whose_word_it_is() {
+fn every_setting_has_value_and_origin() {
     let mut config = example::config();
     let object = Origin::Object {
         kind: "Configuration".to_owned(),
@@ -55,7 +55,7 @@ fn every_setting_has_its_value_and_whose_word_it_is() {
 }
 
 #[test]
-fn the_keys_are_these_and_no_others() {
+fn the_page_has_exactly_these_keys() {
     let page = page(example::config());
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
 

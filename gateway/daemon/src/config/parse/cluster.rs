@@ -1,4 +1,4 @@
-//! What is ours: `[cluster]` of the file.
+//! Parses `[cluster]`.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::Parser;
 use crate::config::Problem;
 use crate::config::file::{ClusterSection, HostMapSection};
 
-/// Addresses that one entry of `masquerade` may stand for.
+/// Maximum number of addresses in one entry of `masquerade`.
 const POOL_MAX: usize = 256;
 
 impl Parser<'_> {
@@ -71,7 +71,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An external address stands for another one, so no pod may have it.
+    /// An external address represents another one, so no pod may have it.
     fn check_outside(&mut self, place: &Spanned<String>, external: Prefix, pods: &[Prefix]) {
         if let Some(pods) = pods.iter().find(|pods| pods.overlaps(external)) {
             self.push(place, Problem::ExternalIsPod { external, pods: *pods });
@@ -88,7 +88,7 @@ impl Parser<'_> {
     }
 }
 
-/// Every address of a prefix, and one more than allowed of one that is too large.
+/// The addresses of a prefix, cut off one above the maximum.
 fn addresses(first: u128, width: u8, prefix: Prefix) -> impl Iterator<Item = u128> {
     let bits = u32::from(width.saturating_sub(prefix.len_bits()));
     let count = 1u128.checked_shl(bits).unwrap_or(u128::MAX);

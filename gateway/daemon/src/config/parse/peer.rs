@@ -1,4 +1,4 @@
-//! The peers of the file, one by one and against each other.
+//! Parses the peers and checks them against each other.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -27,7 +27,7 @@ impl Parser<'_> {
         let mut names_by_key = BTreeMap::new();
         for section in sections {
             let Some((name, public_key)) = self.identity(section.get_ref()) else {
-                // The rest of the peer is looked at nevertheless, for its findings.
+                // The rest of the peer is checked too.
                 let _ = self.peer(section.get_ref(), String::new(), PublicKey::from_bytes([0; 32]));
                 continue;
             };

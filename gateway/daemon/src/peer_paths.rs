@@ -1,9 +1,8 @@
-//! What the kernel knows of the ways to the peers: by which interface they lead, and of links on them
-//! that carry less than ours.
+//! Reads from the kernel the paths to the peers: their interface and path MTU.
 //!
-//! Routers that cannot forward a datagram tell the kernel, which from then on fragments what we
-//! send. TCP through the tunnel is better off knowing: its segments then fit again. And if a way leads
-//! through another interface than before, the address of ours that the peer knows is on the wrong one.
+//! Routers report datagrams that are too large to the kernel, which then fragments what we send. With the path MTU
+//! known, TCP segments in the tunnel fit again. If a path changes to another interface, the local address that the
+//! peer knows is on the wrong one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
@@ -17,45 +16,45 @@ use tracing::info;
 use super::config::MTU_MIN;
 use super::mtu::{OVERHEAD_BYTES, OVERHEAD_BYTES_IPV4};
 
-/// Peers that are asked about at a time, so that many cost no more than a few.
-const PEERS_PER_TURN: usize = 16;
+/// Peers that are queried in one round, so that many cost no more than a few.
+const PEERS_PER_ROUND: usize = 16;
 
-/// Whose turn it is, and what was found before.
+/// The paths to the peers, and which to query next.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct PeerPaths {
     next: usize,
-    last: HashMap<PublicKey, Way>,
-    /// The peers to which the way may be another one, by what has changed in the kernel.
+    last: HashMap<PublicKey, PeerPath>,
+    /// Peers whose path may have changed, by changes in the kernel.
     due: BTreeSet<PublicKey>,
     /// In bytes.
     device_mtu: u16,
 }
 
-/// What was found of the way to a peer.
+/// The path to a peer.
 #[derive(Debug)]
-struct Way {
+struct PeerPath {
     endpoint: SocketAddr,
-    /// The number of the interface that it leads through.
+    /// The index of the output interface.
     interface: u32,
-    /// The largest inner packet, in bytes, of a device with an MTU of so many.
+    /// The largest inner packet in bytes, for this MTU of the device.
     path_mtu: u16,
     device_mtu: u16,
-    /// What the peer had been sent by then.
+    /// The bytes that had been sent to the peer by then.
     transmit_bytes: u64,
 }
 
-/// What is different about the way to a peer.
+/// A change of the path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct PathChange {
     pub(crate) peer: PublicKey,
-    /// The largest inner packet that it carries, in bytes, if that is news.
+    /// The largest inner packet in bytes, if it changed.
     pub(crate) path_mtu: Option<u16>,
-    /// It leads to the same endpoint by another interface.
+    /// The path to the same endpoint uses another interface.
     pub(crate) is_rerouted: bool,
 }
 
-impl Change {
-    /// Tells the gateway.
+impl PathChange {
+    /// Applies the change to the gateway.
     pub(crate) fn apply(self, gateway: &Gateway) {
         if let Some(bytes) = self.path_mtu {
             gateway.learn_path_mtu(self.peer, bytes);
@@ -66,42 +65,46 @@ impl Change {
     }
 }
 
-impl Ways {
-    /// Something has changed in the kernel.
+impl PeerPaths {
+    /// Handles changes in the kernel.
     pub(crate) fn handle_change(&mut self, changed: &Changed) {
         let may_differ = self
             .last
             .iter()
-            .filter(|(_, way)| changed.may_reroute(way.endpoint.ip(), way.interface));
+            .filter(|(_, path)| changed.may_reroute(path.endpoint.ip(), path.interface));
 
         self.due.extend(may_differ.map(|(peer, _)| *peer));
     }
 
-    /// Whether there are peers to ask about at once: see [`Self::learn_due`].
-    pub(crate) fn are_due(&self) -> bool {
+    /// Whether there are peers to query now: see [`Self::learn_due`].
+    pub(crate) fn is_due(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
-    pub(crate) async fn learn_due(&mut self, netlink: &Netlink, monitor: &Monitor) -> Vec<Change> {
+    /// Queries the next peers whose path may have changed.
+    pub(crate) async fn learn_due(
+        &mut self,
+        netlink: &Netlink,
+        monitor: &Monitor,
+    ) -> Vec<PathChange> {
         self.device_mtu = monitor.device_mtu();
-        let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_TURN).collect();
+        let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_ROUND).collect();
         let peers = monitor.peers_by_key(&keys);
-        let turn = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
+        let round = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
 
-        self.ask(netlink, turn).await
+        self.query(netlink, round).await
     }
 
-    /// Asks the kernel about the next few peers that are sent something, and says what changed.
+    /// Queries the next peers that are sent something, and returns the changes.
     pub(crate) async fn learn(
         &mut self,
         netlink: &Netlink,
         peers: &[PeerStatus],
         device_mtu: u16,
-    ) -> Vec<Change> {
+    ) -> Vec<PathChange> {
         self.device_mtu = device_mtu;
-        let turn = self.turn(peers);
-        let changed = self.ask(netlink, turn).await;
+        let round = self.round(peers);
+        let changed = self.query(netlink, round).await;
         if self.last.len() > peers.len() {
             let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
             self.last.retain(|key, _| known.contains(key));
@@ -110,83 +113,84 @@ impl Ways {
         changed
     }
 
-    async fn ask(
+    async fn query(
         &mut self,
         netlink: &Netlink,
-        turn: Vec<(&PeerStatus, SocketAddr)>,
-    ) -> Vec<Change> {
+        round: Vec<(&PeerStatus, SocketAddr)>,
+    ) -> Vec<PathChange> {
         let mut changed = Vec::new();
-        for (peer, endpoint) in turn {
+        for (peer, endpoint) in round {
             if let Some(found) = netlink.interface_towards(endpoint.ip()).await {
-                changed.extend(self.handle_way(peer, endpoint, found));
+                changed.extend(self.handle_route(peer, endpoint, found));
             }
         }
 
         changed
     }
 
-    /// Those of the next few peers that there may be news of, with their endpoints.
-    fn turn<'a>(&mut self, peers: &'a [PeerStatus]) -> Vec<(&'a PeerStatus, SocketAddr)> {
+    /// The next peers whose path may have changed, with their endpoints.
+    fn round<'a>(&mut self, peers: &'a [PeerStatus]) -> Vec<(&'a PeerStatus, SocketAddr)> {
         let first = self.next;
         let places = || peers.iter().enumerate();
-        let mut turn = Vec::new();
+        let mut round = Vec::new();
         for (place, peer) in places().skip(first).chain(places().take(first)) {
             let Some(endpoint) = peer.endpoint.filter(|endpoint| self.may_differ(peer, *endpoint))
             else {
                 continue;
             };
-            turn.push((peer, endpoint));
+            round.push((peer, endpoint));
             self.next = place + 1;
-            if turn.len() == PEERS_PER_TURN {
+            if round.len() == PEERS_PER_ROUND {
                 break;
             }
         }
 
-        turn
+        round
     }
 
-    /// Routers say something only of what is sent, and a way that nobody goes may be any.
+    /// Routers report only on sent datagrams, so an idle path is not queried.
     fn may_differ(&self, peer: &PeerStatus, endpoint: SocketAddr) -> bool {
-        self.last.get(&peer.public_key).is_none_or(|way| {
-            way.transmit_bytes != peer.transmit_bytes
-                || way.endpoint != endpoint
-                || way.device_mtu != self.device_mtu
-                || Some(way.path_mtu) != peer.path_mtu_bytes
+        self.last.get(&peer.public_key).is_none_or(|path| {
+            path.transmit_bytes != peer.transmit_bytes
+                || path.endpoint != endpoint
+                || path.device_mtu != self.device_mtu
+                || Some(path.path_mtu) != peer.path_mtu_bytes
         })
     }
 
-    fn handle_way(
+    fn handle_route(
         &mut self,
         peer: &PeerStatus,
         endpoint: SocketAddr,
         (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
-    ) -> Option<Change> {
+    ) -> Option<PathChange> {
         let device_mtu = self.device_mtu;
         let bytes = inner(mtu_bytes, endpoint, device_mtu);
         let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
         if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
-            info!(peer = peer.name, path_mtu = bytes, "the way to a peer changed");
+            info!(peer = peer.name, path_mtu = bytes, "the path MTU to a peer changed");
         }
         let last = self.last.get(&peer.public_key);
         let is_rerouted =
-            last.is_some_and(|way| way.endpoint == endpoint && way.interface != index);
+            last.is_some_and(|path| path.endpoint == endpoint && path.interface != index);
         if is_rerouted {
-            info!(peer = peer.name, interface, "the way to a peer leads through another interface");
+            info!(peer = peer.name, interface, "the path to a peer uses another interface");
         }
         let transmit_bytes = peer.transmit_bytes;
-        let way = Way { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
-        self.last.insert(peer.public_key, way);
+        let path =
+            PeerPath { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
+        self.last.insert(peer.public_key, path);
 
-        let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
+        let change = PathChange { peer: peer.public_key, path_mtu, is_rerouted };
         (path_mtu.is_some() || is_rerouted).then_some(change)
     }
 }
 
-/// The largest inner packet of the device for an outer one of `outer` bytes to `endpoint`.
+/// The largest inner packet for an outer packet of `outer` bytes to `endpoint`.
 fn inner(outer: u32, endpoint: SocketAddr, device_mtu: u16) -> u16 {
     let overhead = if endpoint.is_ipv4() { OVERHEAD_BYTES_IPV4 } else { OVERHEAD_BYTES };
     let room = u16::try_from(outer.saturating_sub(overhead.into())).unwrap_or(u16::MAX);
-    // It is padded to a multiple of 16 bytes, but to no more than the MTU of the device.
+    // The packet is padded to a multiple of 16 bytes, but at most to the MTU of the device.
     let inner = if room < device_mtu { room & !15 } else { device_mtu };
 
     inner.max(MTU_MIN)
@@ -199,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_overhead_is_taken_off_and_a_little_is_left() {
+    fn the_path_mtu_has_a_minimum() {
         let endpoint = "198.51.100.1:7".parse().unwrap();
 
         assert_eq!(inner(1500, endpoint, 1420), 1420);
@@ -207,7 +211,7 @@ mod tests {
         assert_eq!(inner(u32::MAX, endpoint, u16::MAX), u16::MAX);
     }
 
-    /// No larger one does, unless the device has none.
+    /// And no larger one fits, unless the device cannot carry it.
     #[test]
     fn the_largest_packet_fits_with_its_padding() {
         for endpoint in ["198.51.100.1:7", "[2001:db8::1]:7"].map(|text| text.parse().unwrap()) {
@@ -225,14 +229,14 @@ mod tests {
         }
     }
 
-    /// A peer that moves says itself which address of ours it knows.
+    /// A peer that moves sends its datagrams to the address of ours that it knows.
     #[test]
-    fn a_way_is_another_one_if_only_its_interface_changes() {
-        let mut ways = Ways { device_mtu: 1420, ..Ways::default() };
+    fn another_interface_is_a_path_change() {
+        let mut paths = PeerPaths { device_mtu: 1420, ..PeerPaths::default() };
         let mut peer = peer();
         let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
             let underlay = Underlay { interface: format!("eth{index}"), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint.parse().unwrap(), (index, underlay))
+            paths.handle_route(peer, endpoint.parse().unwrap(), (index, underlay))
         };
 
         let first = look(&peer, "198.51.100.1:7", 0).unwrap();
@@ -247,60 +251,60 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_asked_about_once_until_something_is_sent_on_it() {
-        let mut ways = Ways::default();
+    fn idle_paths_are_not_queried_again() {
+        let mut paths = PeerPaths::default();
         let mut peers = [peer(), peer(), peer()];
         peers[2].endpoint = None;
         let [rome, milan] = [peers[0].public_key, peers[1].public_key];
 
-        assert_eq!(ask(&mut ways, &mut peers), [rome, milan]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
+        assert_eq!(query(&mut paths, &mut peers), [rome, milan]);
+        assert_eq!(query(&mut paths, &mut peers), []);
         peers[1].transmit_bytes += 148;
-        assert_eq!(ask(&mut ways, &mut peers), [milan]);
+        assert_eq!(query(&mut paths, &mut peers), [milan]);
         peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
-        assert_eq!(ask(&mut ways, &mut peers), [rome]);
-        // Configured again, of which nothing is known.
+        assert_eq!(query(&mut paths, &mut peers), [rome]);
+        // Configured again, so the engine no longer knows the path MTU.
         peers[0].path_mtu_bytes = None;
-        assert_eq!(ask(&mut ways, &mut peers), [rome]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
-        ways.device_mtu += 1;
-        assert_eq!(ask(&mut ways, &mut peers), [milan, rome]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
+        assert_eq!(query(&mut paths, &mut peers), [rome]);
+        assert_eq!(query(&mut paths, &mut peers), []);
+        paths.device_mtu += 1;
+        assert_eq!(query(&mut paths, &mut peers), [milan, rome]);
+        assert_eq!(query(&mut paths, &mut peers), []);
     }
 
     #[test]
-    fn peers_that_all_send_take_turns_and_others_do_not_hold_them_up() {
-        let mut ways = Ways::default();
-        let mut peers: Vec<_> = (0..3 * PEERS_PER_TURN).map(|_| peer()).collect();
+    fn sending_peers_take_turns() {
+        let mut paths = PeerPaths::default();
+        let mut peers: Vec<_> = (0..3 * PEERS_PER_ROUND).map(|_| peer()).collect();
         let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();
 
-        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
-        assert_eq!(asked, keys);
+        let queried: Vec<_> = (0..3).flat_map(|_| query(&mut paths, &mut peers)).collect();
+        assert_eq!(queried, keys);
         for place in [5, 40] {
             peers[place].transmit_bytes += 1;
         }
-        assert_eq!(ask(&mut ways, &mut peers), [keys[5], keys[40]]);
+        assert_eq!(query(&mut paths, &mut peers), [keys[5], keys[40]]);
         for peer in &mut peers {
             peer.transmit_bytes += 1;
         }
-        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
-        assert_eq!(asked, keys.into_iter().collect());
-        assert_eq!(ask(&mut ways, &mut peers[..1]), []);
+        let queried: BTreeSet<_> = (0..3).flat_map(|_| query(&mut paths, &mut peers)).collect();
+        assert_eq!(queried, keys.into_iter().collect());
+        assert_eq!(query(&mut paths, &mut peers[..1]), []);
     }
 
-    /// Who is asked about in a turn. Each answer is the same and is told to the peer.
-    fn ask(ways: &mut Ways, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
-        let mut asked = Vec::new();
-        for (peer, endpoint) in ways.turn(peers) {
+    /// The peers of one round. Each answer is the same and is applied.
+    fn query(paths: &mut PeerPaths, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
+        let mut queried = Vec::new();
+        for (peer, endpoint) in paths.round(peers) {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint, (0, underlay));
-            asked.push(peer.public_key);
+            paths.handle_route(peer, endpoint, (0, underlay));
+            queried.push(peer.public_key);
         }
-        for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
-            peer.path_mtu_bytes = ways.last.get(&peer.public_key).map(|way| way.path_mtu);
+        for peer in peers.iter_mut().filter(|peer| queried.contains(&peer.public_key)) {
+            peer.path_mtu_bytes = paths.last.get(&peer.public_key).map(|path| path.path_mtu);
         }
 
-        asked
+        queried
     }
 
     fn peer() -> PeerStatus {

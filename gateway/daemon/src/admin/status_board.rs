@@ -1,58 +1,58 @@
-//! What the control loop tells whoever asks over HTTP.
+//! State that the control loop publishes for the admin pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 
-use super::InForce;
+use super::AppliedConfig;
 use crate::device_state::DeviceState;
 
-/// Written by the control loop, read by the admin thread. Clones are the same board.
+/// Written by the control loop, read by the admin thread. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Notes>);
+pub struct StatusBoard(Arc<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
     device: ArcSwapOption<DeviceState>,
     knows_peers: AtomicBool,
     is_draining: AtomicBool,
-    in_force: ArcSwapOption<InForce>,
+    in_force: ArcSwapOption<AppliedConfig>,
 }
 
-impl Board {
-    /// The kernel has the device like this.
+impl StatusBoard {
+    /// Sets the observed state of the device.
     pub(crate) fn set_device(&self, device: DeviceState) {
         self.0.device.store(Some(Arc::new(device)));
     }
 
-    /// The device as the kernel has it; `None` before the first look.
+    /// The observed state of the device; `None` before the first observation.
     pub(crate) fn device(&self) -> Option<Arc<DeviceState>> {
         self.0.device.load_full()
     }
 
-    /// The file, or the first list of objects, has said who the peers are.
+    /// The peers are known: from the file, or from the first list of objects.
     pub(crate) fn set_knows_peers(&self) {
         self.0.knows_peers.store(true, Ordering::Release);
     }
 
-    /// The gateway ends.
+    /// The gateway is shutting down.
     pub(crate) fn set_draining(&self) {
         self.0.is_draining.store(true, Ordering::Release);
     }
 
-    /// This was applied.
-    pub(crate) fn set_in_force(&self, in_force: InForce) {
+    /// Sets the configuration that was applied.
+    pub(crate) fn set_applied(&self, in_force: AppliedConfig) {
         self.0.in_force.store(Some(Arc::new(in_force)));
     }
 
-    /// What was applied last, if anything.
-    pub(crate) fn in_force(&self) -> Option<Arc<InForce>> {
+    /// The configuration that was applied last, if any.
+    pub(crate) fn applied(&self) -> Option<Arc<AppliedConfig>> {
         self.0.in_force.load_full()
     }
 
-    /// Why the gateway is not ready, a line each; nothing if it is.
-    pub(super) fn missing(&self) -> String {
+    /// Why the gateway is not ready, one line per reason; empty if it is.
+    pub(super) fn not_ready_reasons(&self) -> String {
         let is = |note: &AtomicBool| note.load(Ordering::Acquire);
         let device = self.device();
         let device = device.as_deref();
@@ -64,7 +64,7 @@ impl Board {
             reasons.push_str("the device is not up\n");
         }
         if let Some(device) = device.filter(|device| device.carries_nothing()) {
-            reasons.push_str(&device.lacks());
+            reasons.push_str(&device.missing_text());
         }
         if !is(&self.0.knows_peers) {
             reasons.push_str("the first list of objects was not seen\n");
@@ -73,8 +73,8 @@ impl Board {
         reasons
     }
 
-    /// What a gateway that is ready cannot do all the same, a line each.
-    pub(super) fn partly(&self) -> String {
-        self.device().map_or_else(String::new, |device| device.lacks())
+    /// What is missing although the gateway is ready, one line each.
+    pub(super) fn degraded_reasons(&self) -> String {
+        self.device().map_or_else(String::new, |device| device.missing_text())
     }
 }

@@ -1,4 +1,4 @@
-//! Waits until the container beside this one says that it is our turn.
+//! Waits for Liqo's gateway container to start this one. In Liqo's protocol this side is the guest.
 
 use std::io;
 use std::path::Path;
@@ -10,39 +10,38 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::Term;
+use super::LeaderTerm;
 use crate::service::now;
 
-/// Between two attempts to reach the container beside this one, before and after it has said to start.
+/// Pause between attempts to connect, before and after the start.
 const CONNECT: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// After how long without an answer that is worth a word; Liqo's containers give up then.
+/// Time without a start after which a warning is logged; Liqo's containers give up then.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest message between the containers, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Presents itself as `guest` to the container that listens on `socket`, and is active from when that
-/// one says so.
+/// Connects as `guest` to the container that listens on `socket`, and becomes active when that container says so.
 ///
-/// That container may start anew, and then waits for everybody to come again; what is active stays so,
-/// as packets have nothing to do with it.
-pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<Term>>) {
+/// That container may restart, and then waits for all guests to reconnect. An active guest stays active, because
+/// packets do not depend on it.
+pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<LeaderTerm>>) {
     let start = now();
     let [mut pause, after] = CONNECT;
-    let mut is_said = false;
+    let mut is_logged = false;
 
     loop {
-        match listen(socket, guest).await {
+        match wait_for_start(socket, guest).await {
             Ok(()) => {
-                info!("the gateway container says to start");
-                term.send_replace(Some(Term::default()));
+                info!("started by the gateway container");
+                term.send_replace(Some(LeaderTerm::default()));
                 pause = after;
             }
-            Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
+            Err(error) if !is_logged && now() - start >= CONNECT_PATIENCE => {
                 let socket = socket.display();
-                warn!(%error, %socket, "the gateway container does not say to start; waiting");
-                is_said = true;
+                warn!(%error, %socket, "the gateway container does not start this one; waiting");
+                is_logged = true;
             }
             Err(_) => {}
         }
@@ -50,8 +49,8 @@ pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Optio
     }
 }
 
-/// Until the other end says to start.
-async fn listen(socket: &Path, guest: &str) -> io::Result<()> {
+/// Waits for the start message.
+async fn wait_for_start(socket: &Path, guest: &str) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(guest.as_bytes()).await?;
 
@@ -61,7 +60,7 @@ async fn listen(socket: &Path, guest: &str) -> io::Result<()> {
         let is_possible = start.as_bytes().starts_with(&message);
         if !is_possible || stream.read_buf(&mut message).await? == 0 {
             let text = String::from_utf8_lossy(&message).into_owned();
-            return Err(io::Error::other(format!("it said {text:?}, not {start:?}")));
+            return Err(io::Error::other(format!("it sent {text:?}, not {start:?}")));
         }
     }
 
@@ -75,37 +74,37 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_guest_comes_again_until_it_is_told_to_start() {
+    async fn a_guest_reconnects_until_started() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("leader.sock");
         let term = watch::Sender::new(None);
-        let mut told = term.subscribe();
+        let mut started = term.subscribe();
         let guest = tokio::spawn({
             let socket = socket.clone();
             async move { attend(&socket, "wireguard", term).await }
         });
-        // There is nobody yet.
+        // The socket does not exist yet.
         sleep(CONNECT[0] * 2).await;
         let listener = UnixListener::bind(&socket).unwrap();
 
-        // One that dies, one that means somebody else, one in two pieces.
+        // One that closes, one for another guest, one in two parts.
         for answer in [&[][..], &["Start geneve"], &["Start wire", "guard"]] {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut name = [0; 64];
             let length = stream.read(&mut name).await.unwrap();
             assert_eq!(&name[..length], b"wireguard");
-            assert!(told.borrow().is_none());
+            assert!(started.borrow().is_none());
             for piece in answer {
                 stream.write_all(piece.as_bytes()).await.unwrap();
                 sleep(Duration::from_millis(5)).await;
             }
         }
-        told.wait_for(Option::is_some).await.unwrap();
+        started.wait_for(Option::is_some).await.unwrap();
 
-        // It starts anew, and takes nothing back.
+        // A restart of the container does not end leadership.
         let (stream, _) = listener.accept().await.unwrap();
         drop(stream);
-        assert!(told.borrow().is_some());
+        assert!(started.borrow().is_some());
         guest.abort();
     }
 }

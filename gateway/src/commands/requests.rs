@@ -1,4 +1,4 @@
-//! What was typed, as what is wanted.
+//! Converts flags into the requests of [`control::commands`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use strait_peering::{
 use super::args::{ConnectArgs, CreateCommand, Service};
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {
-    let former = &args.former;
+    let legacy = &args.legacy;
 
     Connect {
         server_template: TemplateWanted {
@@ -27,14 +27,14 @@ pub(super) fn connect(args: &ConnectArgs) -> Connect {
         exposure: ExposureWanted {
             service_type: args
                 .gw_server_service_type
-                .or(former.server_service_type)
+                .or(legacy.server_service_type)
                 .map(ServiceType::from),
-            port: args.gw_server_service_port.or(former.server_port),
-            node_port: args.gw_server_service_nodeport.or(former.node_port).map(node_port),
+            port: args.gw_server_service_port.or(legacy.server_port),
+            node_port: args.gw_server_service_nodeport.or(legacy.node_port).map(node_port),
             load_balancer_ip: args
                 .gw_server_service_loadbalancerip
                 .clone()
-                .or_else(|| former.load_balancer_ip.clone()),
+                .or_else(|| legacy.load_balancer_ip.clone()),
         },
         client_address: given(args.gw_client_address.as_ref()),
         client_port: args.gw_client_port.filter(|port| *port != 0),
@@ -42,7 +42,7 @@ pub(super) fn connect(args: &ConnectArgs) -> Connect {
         hides_keys: args.disable_sharing_keys,
         skips_validation: args.skip_validation,
         waits: args.clusters.wait,
-        has_former_lines: former.are_used(),
+        has_former_lines: legacy.are_used(),
     }
 }
 
@@ -114,7 +114,7 @@ const fn node_port(port: u16) -> PortWanted {
     }
 }
 
-/// An empty word is as good as none, as in Liqo's own defaults.
+/// An empty value means unset, as in Liqo's defaults.
 fn given(word: Option<&String>) -> Option<String> {
     word.filter(|word| !word.is_empty()).cloned()
 }

@@ -1,4 +1,4 @@
-//! What was typed, and what stood in the environment in its place.
+//! Values of the flags of a command, and whether they come from the command line, the environment or a default.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,31 +10,31 @@ use serde_json::Value;
 
 use crate::config::Origin;
 
-/// Flags of a gateway that mean something beside a file.
-const BESIDE_A_FILE: [&str; 4] = ["config", "dns_check_interval", "log_format", "log_level"];
+/// Flags of a gateway that work together with a configuration file.
+const ALLOWED_WITH_FILE: [&str; 4] = ["config", "dns_check_interval", "log_format", "log_level"];
 
-/// Whether a flag, by its name in the code, means something beside a file, which says all the rest.
-pub fn is_beside_a_file(name: &str) -> bool {
-    BESIDE_A_FILE.contains(&name)
+/// Whether a flag, by its name in the code, works together with a configuration file, which sets everything else.
+pub fn is_allowed_with_file(name: &str) -> bool {
+    ALLOWED_WITH_FILE.contains(&name)
 }
 
-/// A value and whose word it is. Its JSON form is public interface.
+/// A value and its origin. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// `null` if there is none.
+    /// `null` if unset.
     pub value: Value,
-    /// Whose word it is.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
-/// Every flag of one command, under its name in the code. No flag holds a secret.
+/// The flags of one command, by their name in the code. No flag holds a secret.
 #[derive(Clone, Debug, Default)]
-pub struct Given(BTreeMap<String, Setting>);
+pub struct FlagValues(BTreeMap<String, Setting>);
 
-impl Given {
-    /// Of `command` and what was matched for it.
+impl FlagValues {
+    /// Reads the values of the flags of `command`.
     pub fn new(command: &Command, matches: &ArgMatches) -> Self {
-        // Help and version are no settings.
+        // Help and version have no environment variable.
         let flags = command.get_arguments().filter(|flag| flag.get_env().is_some());
         let setting =
             |flag: &Arg| Setting { value: value(flag, matches), origin: origin(flag, matches) };
@@ -42,14 +42,14 @@ impl Given {
         Self(flags.map(|flag| (flag.get_id().to_string(), setting(flag))).collect())
     }
 
-    /// Whose word the value of a flag is.
+    /// The origin of a flag's value.
     pub(crate) fn origin(&self, flag: &str) -> Origin {
         self.0.get(flag).map(|setting| setting.origin.clone()).unwrap_or_default()
     }
 
-    /// The first that stands beside a file and means nothing there, as it was given.
-    pub fn at_odds_with_a_file(&self) -> Option<&str> {
-        let mut others = self.settings().filter(|(name, _)| !is_beside_a_file(name));
+    /// The first flag or variable that conflicts with a configuration file, as it was written.
+    pub fn conflict_with_file(&self) -> Option<&str> {
+        let mut others = self.settings().filter(|(name, _)| !is_allowed_with_file(name));
 
         others.find_map(|(_, setting)| match &setting.origin {
             Origin::Flag { flag } => Some(flag.as_str()),
@@ -58,7 +58,7 @@ impl Given {
         })
     }
 
-    /// Those that were typed, each with its name in the code.
+    /// The flags on the command line, each with its name in the code.
     pub fn typed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings().filter_map(|(name, setting)| match &setting.origin {
             Origin::Flag { flag } => Some((name, flag.as_str())),
@@ -70,7 +70,7 @@ impl Given {
         })
     }
 
-    /// All of them, in the order of their names.
+    /// All flags, ordered by name.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.0.iter().map(|(name, setting)| (name.as_str(), setting))
     }
@@ -88,7 +88,7 @@ fn origin(flag: &Arg, matches: &ArgMatches) -> Origin {
     }
 }
 
-/// Numbers and truth values as such, everything else as it was written.
+/// The value of a flag: numbers and booleans as such, everything else as text.
 fn value(flag: &Arg, matches: &ArgMatches) -> Value {
     let id = flag.get_id().as_str();
     let values = typed::<bool>(id, matches)
@@ -106,7 +106,7 @@ fn value(flag: &Arg, matches: &ArgMatches) -> Value {
     }
 }
 
-/// `None` if the flag is of another type.
+/// The values of a flag of type `T`; `None` if it has another type.
 fn typed<T>(id: &str, matches: &ArgMatches) -> Option<Vec<Value>>
 where
     T: Any + Clone + Send + Sync + Into<Value>,

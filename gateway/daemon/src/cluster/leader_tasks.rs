@@ -1,4 +1,4 @@
-//! What the active replica does besides forwarding: it checks and reports.
+//! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
 
 use std::time::Duration;
 
@@ -16,67 +16,67 @@ use super::{announce, probe};
 use crate::cluster::announcer::Announcer;
 use crate::cluster::connection::Connections;
 
-/// Has them from when it begins until it ends.
-pub(super) struct Duties {
+/// Runs the tasks from [`Self::begin`] to [`Self::end`].
+pub(super) struct LeaderTasks {
     client: Client,
     identity: Identity,
     check: Check,
     report_interval: Duration,
-    is_a_peer: watch::Sender<bool>,
+    has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
-    /// What became of objects.
+    /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
-    /// They end with this.
+    /// Dropping this ends the tasks.
     tasks: JoinSet<()>,
 }
 
-impl Duties {
-    /// None yet.
+impl LeaderTasks {
+    /// Starts no task yet.
     pub(super) fn new(settings: &Settings, client: Client) -> Self {
         Self {
             client,
             identity: settings.identity.clone(),
             check: settings.check.clone(),
             report_interval: settings.report_interval,
-            is_a_peer: watch::Sender::new(false),
+            has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
         }
     }
 
-    /// What the check finds.
+    /// The reports of the connection check.
     pub(super) fn reports(&self) -> watch::Receiver<Report> {
         self.reports.subscribe()
     }
 
-    /// There is a peer to report on. Once there was one, its absence is for the check to find.
-    pub(super) fn have_a_peer(&self) {
-        self.is_a_peer.send_if_modified(|is| !std::mem::replace(is, true));
+    /// There is a peer to report on. If it disappears later, the check reports that.
+    pub(super) fn set_has_peer(&self) {
+        self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
     }
 
-    /// This became of all objects, and is in force.
-    pub(super) fn judge(&self, judged: Vec<Verdict>) {
+    /// Sets the verdicts on all objects, which have been applied.
+    pub(super) fn set_verdicts(&self, current: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
-            let is_news = *verdicts != judged;
-            *verdicts = judged;
-            is_news
+            let is_new = *verdicts != current;
+            *verdicts = current;
+            is_new
         });
     }
 
-    /// To be called within the runtime.
+    /// Starts the tasks. Call it within the runtime.
     pub(super) fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, is_a_peer, reports, verdicts, tasks } =
+        let Self { client, identity, check, report_interval, has_peer, reports, verdicts, tasks } =
             self;
         let (state, reporter) = match check {
-            // What nobody checks counts as good.
-            Check::Nobody => (State::Connected, Reporter::Own),
+            // Without a check the connection counts as established.
+            Check::Off => (State::Connected, Reporter::Own),
             Check::Own(_) => (State::Connecting, Reporter::Own),
-            Check::Beside => (State::Connecting, Reporter::Beside),
+            Check::OtherContainer => (State::Connecting, Reporter::OtherContainer),
         };
         reports.send_replace(Report { state, ..Report::default() });
         let connections = Connections::new(client.clone(), identity.clone());
-        let has_peer = is_a_peer.subscribe();
+        let has_peer = has_peer.subscribe();
 
         tasks.spawn(report::run(
             connections,
@@ -86,7 +86,7 @@ impl Duties {
             *report_interval,
         ));
         let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
-        // What others have found is for them to announce.
+        // Findings of another container are announced by that container.
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
@@ -94,7 +94,7 @@ impl Duties {
         }
     }
 
-    /// Leaves them to another replica.
+    /// Stops the tasks, for another leader.
     pub(super) fn end(&mut self) {
         self.tasks.abort_all();
     }

@@ -1,4 +1,4 @@
-//! Stands for election, and marks the pod that has won.
+//! Stands for election, and labels the active pod.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::Term;
+use super::LeaderTerm;
 use crate::config::address_of_one_host;
 
-/// How long an active one that was told where its peer is may wait for a session with it before its pod is
-/// marked: what nodes and the Service send it then is not for a session that only the replica before has. That
-/// one forwards for longer. Only a peer that cannot be reached from here costs all of it.
+/// How long a new leader that knows its peer's endpoint waits for a session before its pod is labelled: packets from
+/// nodes and the Service should not arrive before there is a session. The previous leader forwards for longer. Only
+/// an unreachable peer costs the whole time.
 const HEAD_START: Duration = Duration::from_secs(1);
 
-/// What a replica knows of its peer while it stands for election.
-pub(super) struct Ears {
-    /// Where the peer was heard.
+/// Exchanges where the peer is heard with the control loop.
+pub(super) struct PeerHeard {
+    /// Where the peer was heard last.
     pub(super) heard: watch::Receiver<Option<SocketAddr>>,
-    /// Whether everything waits for a word of the peer.
+    /// Whether the task waits to hear the peer.
     pub(super) awaits: watch::Sender<bool>,
 }
 
-/// Stands for election until `end` is over, then gives up what it has and waits for whoever takes it. Says
-/// whether somebody has. Whoever comes next is left where the peer was heard.
+/// Stands for election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
+/// one. The Lease records where the peer was heard.
 pub(super) async fn stand(
     election: Election,
     pod: ActivePod,
     times: Times,
-    term: watch::Sender<Option<Term>>,
-    mut ears: Ears,
+    term: watch::Sender<Option<LeaderTerm>>,
+    mut peer_heard: PeerHeard,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
     let mut campaign = Campaign::new(election, times);
@@ -41,17 +41,18 @@ pub(super) async fn stand(
     let mut was = Standing::Standby;
 
     loop {
-        leave(&mut campaign, &ears.heard);
+        leave(&mut campaign, &peer_heard.heard);
         let is = campaign.round().await;
         if is != was {
-            // Whoever may write Leases may have left anything.
+            // Any writer of Leases may have set this value.
             let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
             let continue_after = campaign.continue_after();
-            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint, continue_after });
+            let begins =
+                (is == Standing::Leader).then_some(LeaderTerm { peer_endpoint, continue_after });
             if begins.is_some() && peer_endpoint.is_some() {
-                // The Lease is not renewed meanwhile.
+                // Bounded, because the Lease is not renewed meanwhile.
                 let longest = HEAD_START.min(times.renew_deadline / 2);
-                ears.begin_and_listen(longest, || term.send_replace(begins)).await;
+                peer_heard.begin_and_await_peer(longest, || term.send_replace(begins)).await;
             } else {
                 term.send_replace(begins);
             }
@@ -61,7 +62,7 @@ pub(super) async fn stand(
             (_, Standing::Leader) if campaign.holds() => {
                 labels.say(&flat(timeout(call, pod.claim()).await));
             }
-            // Another one may have the label by now, and rightly.
+            // Another replica may have the label by now.
             (_, Standing::Leader) => {}
             (Standing::Leader, Standing::Standby) => {
                 labels.say(&flat(timeout(call, pod.yield_to_others()).await));
@@ -76,17 +77,17 @@ pub(super) async fn stand(
         }
     }
 
-    leave(&mut campaign, &ears.heard);
+    leave(&mut campaign, &peer_heard.heard);
     campaign.hand_over().await
 }
 
-impl Ears {
-    /// Begins a term, and waits until the peer is heard in it, but no longer than that.
-    async fn begin_and_listen<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
+impl PeerHeard {
+    /// Begins a term, and waits until the peer is heard, at most for `longest`.
+    async fn begin_and_await_peer<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
         self.heard.mark_unchanged();
         self.awaits.send_replace(true);
         begin();
-        // Whoever is not heard may be heard later.
+        // The peer may still be heard later.
         let _ = timeout(longest, self.heard.changed()).await;
         self.awaits.send_replace(false);
     }
@@ -98,7 +99,7 @@ fn leave(campaign: &mut Campaign, heard: &watch::Receiver<Option<SocketAddr>>) {
     }
 }
 
-/// A call that is not answered in time has failed as any other.
+/// A timeout is a failed call.
 fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow::Result<()> {
     Ok(called??)
 }
@@ -124,7 +125,7 @@ mod tests {
     const TIMES: Times =
         Times { renew_deadline: Duration::from_secs(9), retry_period: Duration::from_millis(1) };
 
-    /// How often.
+    /// Numbers of requests.
     #[derive(Default)]
     struct Asked {
         renewals: usize,
@@ -132,12 +133,12 @@ mod tests {
         refused: usize,
     }
 
-    /// An API server that keeps one Lease, and lets nobody see a pod. Says what it was asked.
+    /// An API server that keeps one Lease and forbids access to pods. Counts requests in `asked`.
     fn server(asked: watch::Sender<Asked>) -> Client {
         server_that_may_refuse(asked, watch::channel(false).1)
     }
 
-    /// The same, but it takes no Lease while `refuses`.
+    /// The same, but it rejects writes of the Lease while `refuses`.
     fn server_that_may_refuse(
         asked: watch::Sender<Asked>,
         refuses: watch::Receiver<bool>,
@@ -195,25 +196,25 @@ mod tests {
         }
     }
 
-    /// A replica called `name`, and what ends it.
+    /// A replica called `name`, and the sender that ends it.
     fn replica(
         client: &Client,
         name: &str,
-        term: watch::Sender<Option<Term>>,
+        term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
         let settings =
             Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
         let election = Election::new(client.clone(), &identity(), settings);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
-        let ears = Ears { heard, awaits: watch::Sender::default() };
+        let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(stand(election, pod, TIMES, term, ears, ended)), end)
+        (spawn(stand(election, pod, TIMES, term, peer_heard, ended)), end)
     }
 
     #[tokio::test]
-    async fn a_label_that_may_not_be_given_costs_nobody_the_lease() {
+    async fn a_refused_label_keeps_the_lease() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let client = server(asked);
         let (term, told) = watch::channel(None);
@@ -221,15 +222,15 @@ mod tests {
 
         let (standing, end) = replica(&client, "gw-1", term, heard);
         asks.wait_for(|asked| asked.renewals >= 10 && asked.labels >= 10).await.unwrap();
-        assert_eq!(*told.borrow(), Some(Term::default()));
+        assert_eq!(*told.borrow(), Some(LeaderTerm::default()));
         assert!(!standing.is_finished());
         end.send(()).unwrap();
-        assert!(!standing.await.unwrap(), "nobody waits");
+        assert!(!standing.await.unwrap(), "no successor waits");
     }
 
-    /// It may have a successor, and must not take the label from that.
+    /// It may have a successor, and must not take the label from it.
     #[tokio::test]
-    async fn a_leader_that_does_not_get_the_lease_renewed_claims_no_label() {
+    async fn without_renewal_the_leader_claims_no_label() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let (refuses, is_refusing) = watch::channel(false);
         let client = server_that_may_refuse(asked, is_refusing);
@@ -243,7 +244,7 @@ mod tests {
         let before = asks.borrow().labels;
         asks.wait_for(|asked| asked.refused >= 10).await.unwrap();
         assert_eq!(asks.borrow().labels, before);
-        assert_eq!(*told.borrow(), Some(Term::default()), "it goes on as the leader");
+        assert_eq!(*told.borrow(), Some(LeaderTerm::default()), "it goes on as the leader");
 
         refuses.send_replace(false);
         asks.wait_for(|asked| asked.labels > before).await.unwrap();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_next_is_told_where_the_peer_was_heard_even_by_one_that_heard_nothing() {
+    async fn the_lease_hands_on_the_peer_endpoint() {
         let client = server(watch::Sender::default());
         let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
         let nowhere = "0.0.0.0:51840".parse().ok();
@@ -268,16 +269,16 @@ mod tests {
             let (standing, end) = replica(&client, name, term, heard);
             let term = told.wait_for(Option::is_some).await.unwrap().unwrap();
             assert_eq!(term.peer_endpoint, left, "{name}");
-            // Only the first has nobody before it.
+            // Only the first has no predecessor.
             assert_eq!(term.continue_after.is_some(), name != "gw-1");
             hears.send_modify(|_| ());
             end.send(()).unwrap();
-            assert!(!standing.await.unwrap(), "nobody waits");
+            assert!(!standing.await.unwrap(), "no successor waits");
         }
     }
 
     #[tokio::test]
-    async fn a_pod_is_marked_when_its_peer_is_heard_or_not_to_be_reached() {
+    async fn a_pod_is_labelled_once_its_peer_answers() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let client = server(asked);
         let endpoint = "192.0.2.7:51840".parse().ok();

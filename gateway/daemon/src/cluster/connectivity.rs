@@ -1,0 +1,149 @@
+//! Detects from missed probes that the remote gateway may have moved.
+//!
+//! This is earlier than the loss of the connection, and earlier than WireGuard's own timeouts.
+
+use strait_plan::conncheck::Report;
+use tokio::sync::watch;
+
+/// What missed probes indicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectivityEvent {
+    /// One probe was missed; it may have been lost.
+    MissedProbe,
+    /// Two probes in a row were missed.
+    Silence,
+}
+
+/// Derives events from the reports of the connection check.
+#[derive(Debug)]
+pub(super) struct ConnectivityEvents {
+    reports: watch::Receiver<Report>,
+    /// Consecutive missed probes in the last report.
+    missed: u32,
+}
+
+impl ConnectivityEvents {
+    /// Starts from the current report.
+    pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
+        let missed = reports.borrow_and_update().missed;
+
+        Self { reports, missed }
+    }
+
+    /// Waits for the next event; forever if there is no check. Cancel safe.
+    pub(super) async fn next(&mut self) -> ConnectivityEvent {
+        loop {
+            if self.reports.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let report = *self.reports.borrow_and_update();
+            if let Some(event) = self.handle_report(report) {
+                return event;
+            }
+        }
+    }
+
+    fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
+        let before = std::mem::replace(&mut self.missed, report.missed);
+
+        // A report may have been overwritten by the next one.
+        match (before, report.missed) {
+            (0, 1) => Some(ConnectivityEvent::MissedProbe),
+            (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+    use strait_plan::conncheck::{ConnCheck, PORT, Reaction, Settings};
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn two_missed_probes_are_silence() {
+        let found = events(&[true, true, false, false, false, false, true]);
+
+        assert_eq!(found, [(3, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::Silence)]);
+    }
+
+    #[test]
+    fn an_answer_resets_missed_probes() {
+        let found = events(&[true, false, true, false, true, true]);
+
+        assert_eq!(
+            found,
+            [(2, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::MissedProbe)]
+        );
+    }
+
+    #[test]
+    fn a_silent_gateway_is_reported_once() {
+        let found = events(&[false; 100]);
+
+        assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
+    }
+
+    proptest! {
+        /// Compared with a direct count: a run of missed probes is one event, and a second one if it is longer than
+        /// one.
+        #[test]
+        fn each_run_of_missed_probes_is_reported(answers in prop::collection::vec(any::<bool>(), 1..30)) {
+            let mut expected = Vec::new();
+            let mut missed = 0;
+            for (place, is_answered) in answers.iter().enumerate() {
+                missed = if *is_answered { 0 } else { missed + 1 };
+                let event = match missed {
+                    1 => ConnectivityEvent::MissedProbe,
+                    2 => ConnectivityEvent::Silence,
+                    _ => continue,
+                };
+                expected.push((place + 1, event));
+            }
+
+            prop_assert_eq!(events(&answers), expected);
+        }
+    }
+
+    /// The events of a real check whose probes are answered like this, with the number of the probe.
+    fn events(answers: &[bool]) -> Vec<(usize, ConnectivityEvent)> {
+        let peer = [169, 254, 18, 1].into();
+        let settings = Settings {
+            cluster_id: "milan".to_owned(),
+            peer,
+            port: PORT,
+            interval: INTERVAL,
+            loss_threshold: 5,
+        };
+        let mut now = Instant::now();
+        let mut check = ConnCheck::new(settings.clone(), now);
+        let mut other = ConnCheck::new(settings, now);
+        let (_sender, reports) = watch::channel(Report::default());
+        let mut events = ConnectivityEvents::new(reports);
+        let mut found = Vec::new();
+
+        for place in 0..=answers.len() {
+            now += INTERVAL;
+            let time = Timestamp::from_second(i64::try_from(place).unwrap()).unwrap();
+            let ping = check.handle_timeout(now, time, 7).unwrap();
+            found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+            if answers.get(place).is_some_and(|is_answered| *is_answered) {
+                let Reaction::Answer(pong) = other.handle_datagram(peer, &ping, now) else {
+                    panic!("a PING is answered");
+                };
+                check.handle_datagram(peer, &pong, now);
+                found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+            }
+        }
+
+        found
+    }
+}

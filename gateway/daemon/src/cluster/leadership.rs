@@ -1,0 +1,89 @@
+//! Decides when this replica is the leader.
+
+mod guest;
+mod lease;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kube::Client;
+use strait_api::identity::Identity;
+use strait_kube::active::ActivePod;
+use strait_kube::election::Election;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use self::lease::PeerHeard;
+use super::settings::Leadership;
+use crate::election::Candidacy;
+
+/// A period in which this replica is the leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaderTerm {
+    /// Where the previous leader heard the peer.
+    pub(super) peer_endpoint: Option<SocketAddr>,
+    /// Until when (since 1970) the previous leader may have started sessions.
+    pub(super) continue_after: Option<Duration>,
+}
+
+/// The task that decides on leadership, and how to end it in order.
+pub(super) struct LeadershipTask {
+    /// Empty if leadership is fixed. Returns whether another replica took over.
+    task: JoinSet<bool>,
+    end: Option<oneshot::Sender<()>>,
+    heard: watch::Sender<Option<SocketAddr>>,
+    is_peer_awaited: watch::Receiver<bool>,
+}
+
+impl LeadershipTask {
+    /// Publishes in `term` whenever leadership begins or ends. Call it within the runtime.
+    pub(super) fn start(
+        leadership: &Leadership,
+        client: &Client,
+        identity: &Identity,
+        term: watch::Sender<Option<LeaderTerm>>,
+    ) -> Self {
+        let (heard, last_heard) = watch::channel(None);
+        let (awaits, is_peer_awaited) = watch::channel(false);
+        let mut task = JoinSet::new();
+        let mut end = None;
+        match leadership.clone() {
+            Leadership::Always => {}
+            Leadership::Lease(Candidacy { settings, times, pod }) => {
+                let election = Election::new(client.clone(), identity, settings);
+                let pod = ActivePod::new(client.clone(), identity, pod);
+                let (sender, ended) = oneshot::channel();
+                let peer_heard = PeerHeard { heard: last_heard, awaits };
+                task.spawn(lease::stand(election, pod, times, term, peer_heard, ended));
+                end = Some(sender);
+            }
+            Leadership::OtherContainer { socket, guest } => {
+                task.spawn(async move {
+                    guest::attend(&socket, &guest, term).await;
+                    false
+                });
+            }
+        }
+
+        Self { task, end, heard, is_peer_awaited }
+    }
+
+    /// Records that the peer was heard at `endpoint`, for the next leader.
+    pub(super) fn set_peer_endpoint(&self, endpoint: SocketAddr) {
+        self.heard.send_replace(Some(endpoint));
+    }
+
+    /// Whether [`Self::set_peer_endpoint`] should be called soon.
+    pub(super) fn awaits_peer(&self) -> bool {
+        *self.is_peer_awaited.borrow()
+    }
+
+    /// Hands leadership over. Returns whether another replica took it.
+    pub(super) async fn end(&mut self) -> bool {
+        let Some(end) = self.end.take() else { return false };
+        // The task may have ended before.
+        let _ = end.send(());
+
+        matches!(self.task.join_next().await, Some(Ok(true)))
+    }
+}

@@ -1,0 +1,85 @@
+//! Where configuration changes come from: a file or an API server.
+
+use std::future::pending;
+use std::path::PathBuf;
+
+use strait_io::PeerStatus;
+use strait_wg::PrivateKey;
+
+use crate::cluster::{ClusterEvent, ClusterSource, Observed};
+use crate::device_state::MissingPrefix;
+
+/// The source of configuration changes.
+pub enum Source {
+    /// A file, reloaded on SIGHUP.
+    File(PathBuf),
+    /// The objects of an API server, watched.
+    Cluster(Box<ClusterSource>),
+}
+
+impl Source {
+    /// The observable state of the source.
+    pub fn observed(&self) -> Option<Observed> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(cluster) => Some(cluster.observed()),
+        }
+    }
+
+    /// Waits for the next event. Cancel safe.
+    pub(super) async fn next(&mut self) -> ClusterEvent {
+        match self {
+            Self::File(_) => pending().await,
+            Self::Cluster(cluster) => cluster.next().await,
+        }
+    }
+
+    /// A private key that differs from the key `in_force`, if there is one.
+    pub(super) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+        match self {
+            // Key rotation of a file is part of its reload.
+            Self::File(_) => None,
+            Self::Cluster(cluster) => cluster.new_key(in_force),
+        }
+    }
+
+    /// Passes on the status of the peers.
+    pub(super) fn handle_status(&mut self, status: &[PeerStatus]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.handle_status(status),
+        }
+    }
+
+    /// Whether the leadership task waits for the peer, which is brief.
+    pub(super) fn awaits_peer(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.awaits_peer(),
+        }
+    }
+
+    /// Reports whether the peer was heard.
+    pub(super) fn report_peer(&self, status: &[PeerStatus]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.report_peer(status),
+        }
+    }
+
+    /// Reports the addresses and routes that the kernel refused.
+    pub(super) fn set_missing(&mut self, missing: &[MissingPrefix]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_missing(missing),
+        }
+    }
+
+    /// Hands over to another replica. Returns whether one has taken over.
+    pub(super) async fn hand_over(&mut self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.hand_over().await,
+        }
+    }
+}
