@@ -27,7 +27,7 @@ test: ## Every test that CI runs
 	@.ci/setup test
 	$(CARGO) test --workspace
 	$(CARGO) test -p strait-engine --features virtual-clock --test pair
-	$(MODEL) test -p strait-work-ring --release --test model
+	$(MODEL) test -p strait-work-ring --release --test it
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes
@@ -58,8 +58,8 @@ bench-peers: ## What 1,000 configured peers cost the throughput of one, five min
 bench-cluster: ## How soon changes of objects are in force, what they cost, and what the operator takes; a quarter of an hour
 	@.ci/setup test
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-control --test gateway -- --nocapture thousand
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures replicas standalone
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test operator -- --nocapture two_hundred
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture --test-threads=1 kube::figures kube::replicas kube::standalone
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture two_hundred
 
 .PHONY: bench-micro
 bench-micro: ## What each stage of the packet path costs by itself
@@ -145,7 +145,7 @@ image: ## Build the container image strait:dev
 .PHONY: image-check
 image-check: ## Build the image, or only its binary where no container engine runs, and check it
 	@.ci/setup image
-	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test -p strait-gateway --test deploy -- --ignored
+	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test -p strait-gateway --test it -- --ignored deploy::
 
 .PHONY: clean
 clean: ## Remove everything that was built
