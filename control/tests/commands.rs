@@ -10,15 +10,10 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
-
 #[path = "commands/one.rs"]
 mod one;
 #[path = "commands/plan.rs"]
 mod plan;
-#[path = "commands/stand_in.rs"]
-mod stand_in;
 #[path = "commands/tour.rs"]
 mod tour;
 #[path = "commands/waits.rs"]
@@ -28,7 +23,7 @@ mod world;
 #[path = "commands/wrong.rs"]
 mod wrong;
 
-use world::World;
+use strait_control_lab::peering::World;
 
 #[tokio::test]
 async fn clusters_are_joined_and_taken_apart() {

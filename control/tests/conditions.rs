@@ -10,9 +10,6 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
-
 use std::time::Duration;
 
 use control::announce::{Announcer, Round};
@@ -22,8 +19,6 @@ use control::conncheck::State;
 use control::connection::Connections;
 use control::desired::Desired;
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Scope};
-use harness::roles::{nobody, shipped_role, stock_role};
-use harness::tenant::{NAMESPACE, Tenant, identity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -33,6 +28,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
+use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 
 /// One cluster and the gateway in it.
 struct World {

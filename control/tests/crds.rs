@@ -10,18 +10,15 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "nothing is restarted here")]
-mod harness;
-
 use std::fmt::Debug;
 
 use control::api::{Configuration, Connection, GatewayClient, GatewayServer, IP, PublicKey};
-use harness::{ApiServer, install_api};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use strait_control_lab::{ApiServer, install_api};
 
 #[tokio::test]
 async fn the_api_server_takes_every_definition_and_enforces_it() {

@@ -7,9 +7,6 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,9 +21,6 @@ use control::election::{Election, Settings, Standing};
 use control::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 use control::watch::{Update, Watch};
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use harness::roles::{nobody, shipped_role, stock_role};
-use harness::tenant::{NAMESPACE, Tenant, identity};
-use harness::{ApiServer, create};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
@@ -38,6 +32,9 @@ use kube::client::Body;
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
+use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
+use strait_control_lab::{ApiServer, create};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower::{BoxError, service_fn};

@@ -11,9 +11,6 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -25,14 +22,14 @@ use control::desired::Desired;
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 use control::watch::{Update, Watch};
 use futures_util::{StreamExt as _, stream};
-use harness::create;
-use harness::roles::{reader, stock_role};
-use harness::tenant::{NAMESPACE, Tenant, identity};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use strait_control_lab::create;
+use strait_control_lab::roles::{reader, stock_role};
+use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 
 const INTERVAL: Duration = Duration::from_secs(10);
 

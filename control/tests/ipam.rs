@@ -10,8 +10,6 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
 #[path = "ipam/world.rs"]
 mod world;
 
@@ -19,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use control::api::{Configuration, IP, Network};
 use control::ipam::JOURNAL;
-use harness::create;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use strait_control_lab::create;
 
 use world::{
     INSTALLED, TENANT, World, assert_no_two_owners, condition, configuration, is_configured, names,

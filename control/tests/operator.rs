@@ -12,8 +12,6 @@ extern crate strait_control as control;
 
 #[path = "operator/bindings.rs"]
 mod bindings;
-#[expect(dead_code, reason = "shared with the tests of the gateway")]
-mod harness;
 #[path = "operator/world.rs"]
 mod world;
 
@@ -23,9 +21,6 @@ use std::time::Duration;
 use control::api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 use control::objects::REMOTE_CLUSTER_ID;
 use control::operator::cluster_id;
-use harness::create;
-use harness::kubelet::{self, NODE};
-use harness::tenant::NAMESPACE;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -33,6 +28,9 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use strait_control_lab::create;
+use strait_control_lab::kubelet::{self, NODE};
+use strait_control_lab::tenant::NAMESPACE;
 use tokio::time::{Instant, sleep};
 use world::{NETWORKING, PATIENCE, World, addresses, object, server};
 

@@ -10,8 +10,9 @@ use control::commands::{
 use control::identity::Mode;
 use serde_json::{Value, json};
 
-use super::stand_in::Work;
-use super::world::{Ear, World};
+use strait_control_lab::peering::{Work, World};
+
+use super::world::{Ear, contact_of};
 
 /// Of Liqo's documentation.
 const REMOTE: &str = "cl01";
@@ -21,7 +22,7 @@ const WAITS: Making = Making { format: None, overwrites: false, waits: true };
 pub(crate) async fn verbs_about_one_cluster(world: &World) {
     let ear = Ear::default();
     let contact =
-        Contact { namespace: Some("default".to_owned()), ..world.local.contact(Side::Only) };
+        Contact { namespace: Some("default".to_owned()), ..contact_of(&world.local, Side::Only) };
     let before = world.content().await;
 
     writes_down_what_it_would_make(&contact, &ear).await;
@@ -279,7 +280,7 @@ async fn deletes(contact: &Contact, ear: &Ear) {
 }
 
 async fn makes_the_namespace_of_a_peering(world: &World, ear: &Ear) {
-    let contact = world.local.contact(Side::Only);
+    let contact = contact_of(&world.local, Side::Only);
 
     create(&contact, &client(), WAITS, ear.session()).await.unwrap();
 

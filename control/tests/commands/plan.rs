@@ -20,8 +20,9 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::stand_in::Work;
-use super::world::{Cluster, Ear, World, wanted};
+use strait_control_lab::peering::{Cluster, Work, World};
+
+use super::world::{Ear, contact_of, pair_of, wanted};
 
 /// API groups and resources of them.
 type Seen<'a> = (&'a str, &'a [&'a str]);
@@ -56,7 +57,7 @@ async fn audit(world: &World, name: &str) -> Pair {
     let role = reader(name, &[("*", &["*"])]);
     let of = async |cluster: &Cluster, side| Contact {
         client: cluster.server.client_with("liqo", &role).await,
-        ..cluster.contact(side)
+        ..contact_of(cluster, side)
     };
 
     Pair {
@@ -189,7 +190,7 @@ pub(crate) async fn foretells(world: &World) {
     );
 
     let operators = [Ipam::start(&world.local), Ipam::start(&world.remote)];
-    initialize(&world.pair(), ear.session()).await.expect("both know of each other");
+    initialize(&pair_of(world), ear.session()).await.expect("both know of each other");
     for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
         settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
         let cluster = if place == 0 { &world.local } else { &world.remote };
@@ -199,7 +200,7 @@ pub(crate) async fn foretells(world: &World) {
     assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
 
     taking_apart(world, &audited, &ear).await;
-    initialize(&world.pair(), ear.session()).await.expect("both know of each other");
+    initialize(&pair_of(world), ear.session()).await.expect("both know of each other");
     for contact in [&audited.local, &audited.remote] {
         settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
     }
@@ -219,14 +220,14 @@ async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
     assert!(change(&foretold, 0, "Secret", "gw-milan").expect("it").fields.is_empty());
     let seen_by_few = Contact {
         client: world.local.server.client_with("liqo", &without_secrets()).await,
-        ..world.local.contact(Side::Local)
+        ..contact_of(&world.local, Side::Local)
     };
     let pair = Pair { local: seen_by_few, ..audited.clone() };
     let in_part = plan_disconnect(&pair, ear.session()).await.expect("a plan");
     assert!(change(&in_part, 0, "Secret", "gw-milan").is_none(), "{in_part}");
     let note = "secrets may not be listed: those of the gateways would be gone as well";
     assert_eq!(in_part.clusters[0].notes[0], note);
-    disconnect(&world.pair(), true, ear.session()).await.expect("parted");
+    disconnect(&pair_of(world), true, ear.session()).await.expect("parted");
     assert_gone(world, &before, &foretold).await;
     let again = plan_disconnect(audited, ear.session()).await.expect("a plan");
     assert_eq!(again.to_string(), "No changes.\n");
@@ -250,7 +251,7 @@ async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
         }
         assert!(cluster.networks().await > INSTALLED, "names were given");
     }
-    reset(&world.pair(), true, ear.session()).await.expect("forgotten");
+    reset(&pair_of(world), true, ear.session()).await.expect("forgotten");
     assert_gone(world, &before, &foretold).await;
     for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
         settled(contact, &Proposal::Apply { objects: Vec::new() }, ear).await;
@@ -421,7 +422,7 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     let ear = Ear::default();
     let audited = audit(world, "auditor").await;
     world.let_work(Work::All).await;
-    connect(&world.pair(), &wanted(), ear.session()).await.expect("joined");
+    connect(&pair_of(world), &wanted(), ear.session()).await.expect("joined");
 
     let found =
         check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
@@ -493,7 +494,7 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
 
 /// Whoever may see a part is told of that part.
 async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
-    let admin = world.local.contact(Side::Only);
+    let admin = contact_of(&world.local, Side::Only);
     let found = check(&admin, ear.session()).await.expect("findings");
     let gateway = "Deployment liqo-tenant-milan/gw-milan";
     assert!(has(&found, Side::Only, "Lease liqo/strait-operator", "NobodyLeads"), "{found}");
@@ -522,7 +523,7 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
         assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
     }
 
-    let client = world.local.server.client_with("liqo", &super::harness::roles::nobody()).await;
+    let client = world.local.server.client_with("liqo", &strait_control_lab::roles::nobody()).await;
     let nobody = Contact { client, ..admin };
     let found = check(&nobody, ear.session()).await.expect("findings");
     assert!(found.findings[1..].iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
@@ -538,12 +539,12 @@ async fn another_cluster_than_was_typed_is_refused(world: &World, ear: &Ear) {
         ("Rome", "(local) \"Rome\" is no cluster id"),
     ] {
         let cluster_id = Some(typed.to_owned());
-        let contact = Contact { cluster_id, ..world.local.contact(Side::Local) };
+        let contact = Contact { cluster_id, ..contact_of(&world.local, Side::Local) };
         let error = check(&contact, ear.session()).await.expect_err("it is rome");
         assert!(error.is_usage() && error.to_string().starts_with(says), "{error}");
     }
 
-    let twice = [Side::Local, Side::Remote].map(|side| world.local.contact(side));
+    let twice = [Side::Local, Side::Remote].map(|side| contact_of(&world.local, side));
     let error = check_pair(twice.each_ref(), ear.session()).await.expect_err("one cluster");
     assert!(error.is_usage(), "{error}");
     assert!(error.to_string().starts_with("both sides are cluster \"rome\""), "{error}");
@@ -566,7 +567,7 @@ async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear:
         },
     });
     world.local.put::<Deployment>("liqo", "strait-operator", operator).await;
-    let admin = world.local.contact(Side::Only);
+    let admin = contact_of(&world.local, Side::Only);
     let account = "ServiceAccount liqo/strait-operator";
 
     let found = check(&admin, ear.session()).await.expect("findings");

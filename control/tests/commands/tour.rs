@@ -9,54 +9,10 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::world::{Ear, World, wanted};
+use strait_control_lab::peering::World;
+use strait_control_lab::peering::transcript::{CONNECTED, INIT, INITIALIZED, connected_formerly};
 
-/// As the documentation prints it; of the names those of these clusters.
-pub(crate) const CONNECTED: [&str; 23] = [
-    "(local) Network configuration correctly retrieved",
-    "(remote) Network configuration correctly retrieved",
-    "(local) Network configuration correctly set up",
-    "(remote) Network configuration correctly set up",
-    "(local) Configuration applied successfully",
-    "(remote) Configuration applied successfully",
-    "(remote) Gateway server template \"wireguard-server/liqo\" correctly checked",
-    "(local) Gateway client template \"wireguard-client/liqo\" correctly checked",
-    "(local) Network correctly initialized",
-    "(remote) Network correctly initialized",
-    "(remote) Gateway server correctly set up",
-    "(remote) Gateway pod gw-rome is ready",
-    "(remote) Gateway server Service created successfully",
-    "(local) Gateway client correctly set up",
-    "(local) Gateway pod gw-milan is ready",
-    "(remote) Gateway server Secret created successfully",
-    "(local) Public key correctly created",
-    "(local) Gateway client Secret created successfully",
-    "(remote) Public key correctly created",
-    "(remote) Connection created successfully",
-    "(local) Connection created successfully",
-    "(local) Connection is established",
-    "(remote) Connection is established",
-];
-
-/// How many of these lines come before those of gateways.
-pub(crate) const INITIALIZED: usize = 10;
-
-/// The lines of `init` in the documentation that has it.
-pub(crate) const INIT: [&str; 8] = [
-    "(local) Cluster identity correctly retrieved",
-    "(remote) Cluster identity correctly retrieved",
-    "(local) Network configuration correctly retrieved",
-    "(remote) Network configuration correctly retrieved",
-    "(local) Network configuration correctly set up",
-    "(remote) Network configuration correctly set up",
-    "(local) Configuration applied successfully",
-    "(remote) Configuration applied successfully",
-];
-
-/// The lines of `connect` with flags of that documentation.
-pub(crate) fn connected_formerly() -> Vec<&'static str> {
-    [&INIT[..2], &CONNECTED[INITIALIZED - 2..]].concat()
-}
+use super::world::{Ear, pair_of, wanted};
 
 /// In Rome and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
@@ -66,9 +22,9 @@ pub(crate) async fn two_clusters(world: &World) {
     let ear = Ear::default();
     let before = world.content().await;
 
-    initialize(&world.pair(), ear.session()).await.unwrap();
+    initialize(&pair_of(world), ear.session()).await.unwrap();
     assert_eq!(ear.lines(), INIT);
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines(), CONNECTED);
     has_all_objects(world).await;
 
@@ -79,13 +35,13 @@ pub(crate) async fn two_clusters(world: &World) {
     gives_the_client_the_address_of_a_new_server(world, &ear).await;
     leaves_a_reversed_pair_alone(world, &ear).await;
 
-    disconnect(&world.pair(), true, ear.session()).await.unwrap();
+    disconnect(&pair_of(world), true, ear.session()).await.unwrap();
     assert_eq!(ear.lines(), apart("correctly", "correctly"));
-    disconnect(&world.pair(), true, ear.session()).await.unwrap();
+    disconnect(&pair_of(world), true, ear.session()).await.unwrap();
     assert_eq!(ear.lines(), apart("already", "already"));
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines(), CONNECTED);
-    reset(&world.pair(), true, ear.session()).await.unwrap();
+    reset(&pair_of(world), true, ear.session()).await.unwrap();
     let forgotten = "Network configuration correctly deleted";
     let mut lines = apart("correctly", "correctly");
     lines.extend(["local", "remote"].map(|side| format!("({side}) {forgotten}")));
@@ -167,10 +123,10 @@ async fn has_all_objects(world: &World) {
 async fn writes_nothing_again(world: &World, ear: &Ear) {
     let before = world.content().await;
 
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines(), CONNECTED);
     let formerly = Connect { has_former_lines: true, ..wanted() };
-    connect(&world.pair(), &formerly, ear.session()).await.unwrap();
+    connect(&pair_of(world), &formerly, ear.session()).await.unwrap();
     assert_eq!(ear.lines(), connected_formerly());
 
     assert_eq!(world.content().await, before);
@@ -186,11 +142,11 @@ async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
         ..nothing.clone()
     };
     for named in [nothing.clone(), mtu, address] {
-        connect(&world.pair(), &named, ear.session()).await.unwrap();
+        connect(&pair_of(world), &named, ear.session()).await.unwrap();
         assert_eq!(ear.lines(), CONNECTED);
         let before = world.content().await;
 
-        connect(&world.pair(), &nothing, ear.session()).await.unwrap();
+        connect(&pair_of(world), &nothing, ear.session()).await.unwrap();
 
         assert_eq!(ear.lines(), CONNECTED);
         assert_eq!(world.content().await, before);
@@ -208,7 +164,7 @@ async fn asks_before_a_gateway_is_replaced(world: &World, ear: &Ear) {
     wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
     let before = world.content().await;
 
-    let error = connect(&world.pair(), &wanted, ear.session()).await.unwrap_err();
+    let error = connect(&pair_of(world), &wanted, ear.session()).await.unwrap_err();
 
     assert!(matches!(error, CommandError::Aborted), "{error}");
     let lines = ear.lines();
@@ -227,7 +183,7 @@ async fn makes_way_for_another_service(world: &World) {
     wanted.client_address = Some("other.example".to_owned());
     wanted.client_port = Some(444);
 
-    connect(&world.pair(), &wanted, ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted, ear.session()).await.unwrap();
 
     let lines = ear.lines();
     assert_eq!(lines[..2], CONNECTED[..2]);
@@ -253,7 +209,7 @@ async fn gives_the_client_the_address_of_a_new_server(world: &World, ear: &Ear) 
     let stale = connections.get("gw-milan").await.unwrap().status.unwrap();
     assert_eq!(stale.value.as_deref(), Some("Connected"));
 
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
 
     assert_eq!(ear.lines(), CONNECTED);
     let server = servers.get("rome").await.unwrap().status.unwrap().endpoint.unwrap();
@@ -262,7 +218,7 @@ async fn gives_the_client_the_address_of_a_new_server(world: &World, ear: &Ear) 
 }
 
 async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
-    let pair = world.pair();
+    let pair = pair_of(world);
     let mut reversed = control::commands::Pair { local: pair.remote, remote: pair.local };
     reversed.local.side = control::commands::Side::Local;
     reversed.remote.side = control::commands::Side::Remote;

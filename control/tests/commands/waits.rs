@@ -9,8 +9,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
 
-use super::stand_in::Work;
-use super::world::{Ear, World, wanted};
+use strait_control_lab::peering::{Work, World};
+
+use super::world::{Ear, contact_of, pair_of, wanted};
 
 /// In Rome and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
@@ -74,7 +75,7 @@ pub(crate) async fn each_ends(world: &World) {
     for (work, [awaited, found, look_at]) in GOT.into_iter().zip(WAITS) {
         world.let_work(work).await;
 
-        let error = connect(&world.pair(), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+        let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
 
         let text = error.to_string();
         assert!(!error.is_usage());
@@ -87,7 +88,7 @@ pub(crate) async fn each_ends(world: &World) {
 
     // It goes on where it was.
     world.let_work(Work::All).await;
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines().last().unwrap(), "(remote) Connection is established");
 }
 
@@ -95,7 +96,7 @@ pub(crate) async fn each_ends(world: &World) {
 pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::All).await;
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     let local = &world.local;
     let gateway = local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let generation = gateway.metadata.generation.unwrap();
@@ -119,11 +120,11 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
         ),
     ] {
         local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", wrong).await;
-        let error = connect(&world.pair(), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+        let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
 
         local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", right).await;
-        connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+        connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     }
 }
 
@@ -131,7 +132,7 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
 pub(crate) async fn a_known_cause_is_named(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::Prefixes).await;
-    control::commands::disconnect(&world.pair(), true, ear.session()).await.unwrap();
+    control::commands::disconnect(&pair_of(world), true, ear.session()).await.unwrap();
     let event = json!({
         "involvedObject": {
             "apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayServer",
@@ -142,12 +143,12 @@ pub(crate) async fn a_known_cause_is_named(world: &World) {
     });
     world.remote.put::<Event>(IN_REMOTE, "refused", event).await;
 
-    let error = connect(&world.pair(), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+    let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
 
     let says = "; GatewayServer rome says Refused: cannot apply Service gw-rome: provided port is \
                 already allocated; look at";
     assert!(error.to_string().contains(says), "{error}");
-    let found = peers(&world.remote.contact(Side::Only), &[], ear.session()).await.unwrap();
+    let found = peers(&contact_of(&world.remote, Side::Only), &[], ear.session()).await.unwrap();
     let alerts = &found[0].network.alerts;
     assert!(alerts[0].starts_with("GatewayServer rome says Refused: "), "{alerts:?}");
 }
@@ -156,7 +157,7 @@ pub(crate) async fn a_known_cause_is_named(world: &World) {
 pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::All).await;
-    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
     ear.lines();
     let held = |finalizers: &[&str]| {
         json!({
@@ -171,7 +172,7 @@ pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
 
     // Once when the gateway goes, and once when it has gone.
     for _ in 0..2 {
-        let error = reset(&world.pair(), true, ear.session_of(SHORT)).await.unwrap_err();
+        let error = reset(&pair_of(world), true, ear.session_of(SHORT)).await.unwrap_err();
         let says = format!(
             "found WgGatewayClient milan held by its finalizers {finalizer}, and with it stays \
              Deployment gw-milan, whose pods run on: is the operator of this cluster running?"
@@ -181,13 +182,13 @@ pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
     }
 
     world.local.put::<WgGatewayClient>(IN_LOCAL, "milan", held(&[])).await;
-    reset(&world.pair(), true, ear.session()).await.unwrap();
+    reset(&pair_of(world), true, ear.session()).await.unwrap();
     assert_eq!(ear.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
 }
 
 pub(crate) async fn an_api_server_that_restarts_is_waited_for(mut world: World) {
     let ear = Ear::default();
-    let pair = world.pair();
+    let pair = pair_of(&world);
     reset(&pair, true, ear.session()).await.unwrap();
     world.let_work(Work::Pods).await;
     let wanted = wanted();

@@ -1,211 +1,30 @@
-//! Two clusters, and what there is in them.
+//! Two clusters as commands see them, and what commands say.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use control::api::{
-    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey,
-    WgGatewayClientTemplate, WgGatewayServerTemplate,
-};
 use control::commands::{
     Connect, Contact, Deadline, ExposureWanted, Marks, Pair, Report, ServiceType, Session, Side,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde_json::{Value, json};
+use strait_control_lab::peering::{Cluster, World};
 
-use super::harness::{ApiServer, install_api};
-use super::stand_in::{StandIn, Work};
-
-/// Rome and Milan have the same pod CIDR.
-pub(crate) struct World {
-    pub(crate) local: Cluster,
-    pub(crate) remote: Cluster,
-}
-
-pub(crate) struct Cluster {
-    pub(crate) server: ApiServer,
-    pub(crate) client: Client,
-    pub(crate) stand_in: StandIn,
-}
-
-impl World {
-    /// `None` if there can be no API server here.
-    pub(crate) async fn start() -> Option<Self> {
-        let local = Cluster::start("rome", "10.70.0.0/16").await?;
-        let remote = Cluster::start("milan", "10.80.0.0/16").await?;
-
-        Some(Self { local, remote })
-    }
-
-    pub(crate) fn pair(&self) -> Pair {
-        Pair { local: self.local.contact(Side::Local), remote: self.remote.contact(Side::Remote) }
-    }
-
-    /// What somebody else does in both.
-    pub(crate) async fn let_work(&self, work: Work) {
-        self.local.stand_in.set(work).await;
-        self.remote.stand_in.set(work).await;
-    }
-
-    /// Everything in both that a verb might have changed, with its version.
-    pub(crate) async fn content(&self) -> Vec<String> {
-        let mut content = self.local.content().await;
-        content.extend(self.remote.content().await);
-
-        content
+/// Both clusters of a world.
+pub(crate) fn pair_of(world: &World) -> Pair {
+    Pair {
+        local: contact_of(&world.local, Side::Local),
+        remote: contact_of(&world.remote, Side::Remote),
     }
 }
 
-impl Cluster {
-    async fn start(id: &str, external: &str) -> Option<Self> {
-        let server = ApiServer::start().await?;
-        let client = server.client().await;
-        install_api(&client).await;
-        let stand_in = StandIn::start(client.clone());
-        let cluster = Self { server, client, stand_in };
-        cluster.put_cluster_wide::<Namespace>("liqo", json!({})).await;
-        let id = json!({
-            "metadata": {"labels": {"app.kubernetes.io/name": "clusterid-configmap"}},
-            "data": {"CLUSTER_ID": id},
-        });
-        cluster.put::<ConfigMap>("liqo", "liqo-clusterid-configmap", id).await;
-        for (name, cidr) in [
-            ("pod-cidr", "10.244.0.0/16"),
-            ("external-cidr", external),
-            ("service-cidr", "10.96.0.0/16"),
-            ("internal-cidr", "10.90.0.0/16"),
-        ] {
-            let network = json!({
-                "metadata": {"labels": {"ipam.liqo.io/network-type": name}},
-                "spec": {"cidr": cidr}, "status": {"cidr": cidr},
-            });
-            cluster.put::<Network>("liqo", name, network).await;
-        }
-        cluster.put::<WgGatewayServerTemplate>("liqo", "wireguard-server", server_template()).await;
-        let template = json!({"spec": {"template": {"metadata": {}, "spec": {}}}});
-        cluster.put::<WgGatewayClientTemplate>("liqo", "wireguard-client", template).await;
-
-        Some(cluster)
+pub(crate) fn contact_of(cluster: &Cluster, side: Side) -> Contact {
+    Contact {
+        client: cluster.client.clone(),
+        side,
+        cluster_id: None,
+        namespace: None,
+        liqo_namespace: "liqo".to_owned(),
+        marks: Marks::default(),
     }
-
-    pub(crate) fn contact(&self, side: Side) -> Contact {
-        Contact {
-            client: self.client.clone(),
-            side,
-            cluster_id: None,
-            namespace: None,
-            liqo_namespace: "liqo".to_owned(),
-            marks: Marks::default(),
-        }
-    }
-
-    /// Makes or changes an object, its status as well.
-    pub(crate) async fn put<K>(&self, namespace: &str, name: &str, object: Value)
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        let resource = ApiResource::erase::<K>(&());
-        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        put::<K>(api, "stand-in", name, object).await;
-    }
-
-    /// [`Self::put`] by another writer, beside the first one.
-    pub(crate) async fn put_as<K>(&self, writer: &str, namespace: &str, name: &str, object: Value)
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        let resource = ApiResource::erase::<K>(&());
-        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        put::<K>(api, writer, name, object).await;
-    }
-
-    pub(crate) async fn put_cluster_wide<K>(&self, name: &str, object: Value)
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        let api = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
-        put::<K>(api, "stand-in", name, object).await;
-    }
-
-    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    /// How many `Network`s there are.
-    pub(crate) async fn networks(&self) -> usize {
-        let all = Api::<Network>::all(self.client.clone());
-
-        all.list(&Default::default()).await.unwrap().items.len()
-    }
-
-    /// Kind, namespace, name and version of everything that a verb might have changed.
-    pub(crate) async fn content(&self) -> Vec<String> {
-        // What the stand-in writes on its own account is in it, or two readings would differ by that.
-        self.stand_in.whole_round().await;
-        let mut content = Vec::new();
-        self.list::<Namespace>(&mut content).await;
-        self.list::<Configuration>(&mut content).await;
-        self.list::<GatewayServer>(&mut content).await;
-        self.list::<GatewayClient>(&mut content).await;
-        self.list::<PublicKey>(&mut content).await;
-        self.list::<Secret>(&mut content).await;
-        self.list::<Service>(&mut content).await;
-        self.list::<Connection>(&mut content).await;
-
-        content
-    }
-
-    async fn list<K>(&self, content: &mut Vec<String>)
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        let resource = ApiResource::erase::<K>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        for object in api.list(&Default::default()).await.unwrap() {
-            let namespace = object.namespace().unwrap_or_default();
-            let version = object.resource_version().unwrap_or_default();
-            // Without a namespace to the server itself.
-            if namespace != "kube-system" && !(resource.kind == "Service" && namespace == "default")
-            {
-                content.push(format!(
-                    "{} {namespace}/{} {version}",
-                    resource.kind,
-                    object.name_any()
-                ));
-            }
-        }
-    }
-}
-
-async fn put<K>(api: Api<DynamicObject>, writer: &str, name: &str, mut object: Value)
-where
-    K: Resource<DynamicType = ()>,
-{
-    object["apiVersion"] = json!(K::api_version(&()));
-    object["kind"] = json!(K::kind(&()));
-    object["metadata"]["name"] = json!(name);
-    let parameters = PatchParams::apply(writer).force();
-    api.patch(name, &parameters, &Patch::Apply(&object)).await.expect("an object");
-    if object.get("status").is_some() {
-        api.patch_status(name, &parameters, &Patch::Apply(&object)).await.expect("a status");
-    }
-}
-
-/// One with all that may be asked for.
-pub(crate) fn server_template() -> Value {
-    json!({"spec": {"template": {"metadata": {}, "spec": {"service": {"spec": {
-        "?loadBalancerIP": "{{ .Spec.Endpoint.LoadBalancerIP }}",
-        "ports": [{
-            "port": "{{ .Spec.Endpoint.Port }}",
-            "?nodePort": "{{ .Spec.Endpoint.NodePort }}",
-        }],
-    }}}}}})
 }
 
 /// What Liqo's documentation asks for.

@@ -13,8 +13,10 @@ use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use serde_json::json;
 
-use super::harness::roles::nobody;
-use super::world::{Ear, World, wanted};
+use strait_control_lab::peering::World;
+use strait_control_lab::roles::nobody;
+
+use super::world::{Ear, contact_of, pair_of, wanted};
 
 /// A port on the nodes that somebody else has.
 const TAKEN: u16 = 31_999;
@@ -162,7 +164,7 @@ pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     let url = format!("https://{}", listener.local_addr().unwrap());
     let frozen = control::client::client(Config::new(url.parse().unwrap())).unwrap();
     let (ear, begin) = (Ear::default(), Instant::now());
-    let mut pair = world.pair();
+    let mut pair = pair_of(world);
     pair.remote.client = frozen;
 
     let session = ear.session_of(Duration::from_secs(3));
@@ -187,7 +189,7 @@ pub(crate) async fn a_generated_id_beside_a_typed_one_is_warned_of(world: &World
     let contact = |id: Option<&str>| Contact {
         cluster_id: id.map(str::to_owned),
         liqo_namespace: "generated".to_owned(),
-        ..world.local.contact(Side::Only)
+        ..contact_of(&world.local, Side::Only)
     };
     let ear = Ear::default();
 
@@ -211,7 +213,7 @@ pub(crate) async fn a_certificate_is_called_untrusted(world: &World) {
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.root_cert = None;
     config.accept_invalid_certs = false;
-    let mut pair = world.pair();
+    let mut pair = pair_of(world);
     pair.remote.client = control::client::client(config).unwrap();
 
     let error = connect(&pair, &wanted(), Ear::default().session()).await.unwrap_err().to_string();
@@ -235,7 +237,7 @@ fn asks(change: impl FnOnce(&mut Connect) + 'static) -> Change {
 
 async fn refusal(world: &World, change: Change, says: &str) -> CommandError {
     let ear = Ear::default();
-    let (mut pair, mut wanted) = (world.pair(), wanted());
+    let (mut pair, mut wanted) = (pair_of(world), wanted());
     change(&mut pair, &mut wanted);
 
     connect(&pair, &wanted, ear.session()).await.expect_err(says)

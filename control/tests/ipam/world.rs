@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::harness::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create, install_api};
 
 /// Of the installation.
 pub(crate) const INSTALLED: &str = "liqo";

@@ -7,9 +7,9 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::harness::create;
-use crate::harness::tenant::NAMESPACE;
 use crate::world::{World, addresses, object, settings};
+use strait_control_lab::create;
+use strait_control_lab::tenant::NAMESPACE;
 
 #[tokio::test]
 async fn a_gateway_has_one_binding_whichever_role_it_had() {

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::harness::kubelet;
-use crate::harness::roles::stock_role;
-use crate::harness::tenant::NAMESPACE;
-use crate::harness::{ApiServer, create, install_api};
+use strait_control_lab::kubelet;
+use strait_control_lab::roles::stock_role;
+use strait_control_lab::tenant::NAMESPACE;
+use strait_control_lab::{ApiServer, create, install_api};
 
 /// What a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

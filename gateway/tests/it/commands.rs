@@ -2,16 +2,6 @@
 //!
 //! Needs what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
-#[expect(dead_code, reason = "shared with the tests of control")]
-#[path = "../../../control/tests/commands/stand_in.rs"]
-mod stand_in;
-#[expect(dead_code, reason = "only the lines of the documentation")]
-#[path = "../../../control/tests/commands/tour.rs"]
-mod tour;
-#[expect(dead_code, reason = "shared with the tests of control")]
-#[path = "../../../control/tests/commands/world.rs"]
-mod world;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -21,14 +11,12 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use strait_control_lab::peering::transcript::{CONNECTED, INIT, connected_formerly};
+use strait_control_lab::peering::{Work, World};
 use tempfile::TempDir;
 
-use crate::api_server as harness;
 use crate::harness::STRAIT;
 use crate::harness::require;
-use stand_in::Work;
-use tour::{CONNECTED, INIT, connected_formerly};
-use world::World;
 
 /// Not there on any machine.
 const NO_FILE: &str = "/nonexistent/kubeconfig";

@@ -11,9 +11,6 @@
     reason = "a test may panic, and says why"
 )]
 
-#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
-#[path = "../../../control/tests/harness/mod.rs"]
-mod api_server;
 mod harness;
 
 mod admin;

@@ -15,15 +15,15 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use strait_control_lab::kubelet;
+use strait_control_lab::roles::shipped_role;
+use strait_control_lab::{ApiServer, create, install_api};
 use strait_lab::now;
 use strait_lab::scrape::{self, Metrics};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::api_server::kubelet;
-use crate::api_server::roles::shipped_role;
-use crate::api_server::{ApiServer, create, install_api};
 use crate::harness::STRAIT;
 
 /// What a busy machine needs.

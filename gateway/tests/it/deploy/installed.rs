@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
+use strait_control_lab::ApiServer;
 
-use crate::api_server::ApiServer;
 use crate::deploy::root;
 use crate::deploy::tools::{Objects, Tools, chart, objects};
 use crate::harness::STRAIT;

@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use strait_control_lab::ApiServer;
 use strait_lab::process::find;
 use tempfile::TempDir;
 
-use crate::api_server::{self, ApiServer};
 use crate::deploy::root;
 
 /// Kind, namespace and name.
@@ -33,7 +33,7 @@ impl Tools {
     ///
     /// With `CI=true`, if this machine cannot.
     pub(crate) fn find() -> Option<Self> {
-        let found = api_server::assets().and_then(|assets| Ok((assets, helm()?)));
+        let found = strait_control_lab::assets().and_then(|assets| Ok((assets, helm()?)));
         let (assets, helm) = match found {
             Ok(found) => found,
             Err(reason) => {
@@ -157,21 +157,9 @@ fn helm() -> Result<&'static PathBuf, &'static String> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let beside = assets.map(|folder| folder.join("helm")).filter(|helm| helm.is_file());
 
-        beside.or_else(|| find("helm")).map_or_else(build, Ok)
+        beside
+            .or_else(|| find("helm"))
+            .map_or_else(|| strait_control_lab::go_build("helm", "helm.sh/helm/v3/cmd/helm"), Ok)
     })
     .as_ref()
-}
-
-fn build() -> Result<PathBuf, String> {
-    let helm = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apiserver/helm");
-    let _ = writeln!(io::stderr(), "building helm; without a cache that takes minutes");
-    let status = Command::new("go")
-        .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
-        .arg(&helm)
-        .arg("helm.sh/helm/v3/cmd/helm")
-        .current_dir(root().join("control/tests/apiserver"))
-        .status()
-        .map_err(|error| format!("go cannot be run ({error}), and there is no helm"))?;
-
-    if status.success() { Ok(helm) } else { Err(format!("go build ended with {status}")) }
 }

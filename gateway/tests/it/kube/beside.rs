@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use control::api::Connection;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+use strait_control_lab::roles::stock_role;
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::Namespace;
@@ -20,7 +21,6 @@ use strait_lab::process::find;
 use strait_lab::topology::CLUSTER_LINK;
 use strait_lab::wait_until;
 
-use crate::api_server::roles::stock_role;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 use crate::harness::world::assert_traffic;

@@ -24,6 +24,7 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_control_lab::{ApiServer, create, install_api};
 use strait_lab::Cluster;
 use strait_lab::LabError;
 use strait_lab::Namespace;
@@ -34,7 +35,6 @@ use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
-use crate::api_server::{ApiServer, create, install_api};
 use crate::harness::STRAIT;
 
 /// Of all objects of a peer.

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use strait_control_lab::roles::shipped_role;
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::TwoClusters;
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 
-use crate::api_server::roles::shipped_role;
 use crate::harness::world::assert_traffic;
 use crate::kube::fed::{Fed, Mode, PATIENCE, whole};
 

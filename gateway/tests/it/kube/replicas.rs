@@ -22,6 +22,8 @@ use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
+use strait_control_lab::create;
+use strait_control_lab::roles::shipped_role;
 use strait_lab::Layout;
 use strait_lab::Namespace;
 use strait_lab::TwoClusters;
@@ -30,8 +32,6 @@ use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 
-use crate::api_server::create;
-use crate::api_server::roles::shipped_role;
 use crate::harness::require::Need::{Root, Tun};
 use crate::harness::require::require;
 use crate::kube::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};

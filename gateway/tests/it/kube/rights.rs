@@ -6,8 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
-
-use crate::api_server::roles;
+use strait_control_lab::roles;
 
 /// The account of the operator.
 const OPERATOR: &str = "system:serviceaccount:liqo:strait-operator";

@@ -26,6 +26,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_control_lab::roles::node_role;
+use strait_control_lab::{ApiServer, create, install_api};
 use strait_lab::Namespace;
 use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
@@ -35,8 +37,6 @@ use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 use tokio::runtime::Runtime;
 
-use crate::api_server::roles::node_role;
-use crate::api_server::{ApiServer, create, install_api};
 use crate::harness::STRAIT;
 
 /// What a busy machine needs.

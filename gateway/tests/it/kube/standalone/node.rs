@@ -19,13 +19,13 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_control_lab::kubelet::NODE;
 use strait_lab::Namespace;
 use strait_lab::process::Process;
 use strait_lab::scrape;
 
 use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};
-use crate::api_server::kubelet::NODE;
 use crate::harness::STRAIT;
 
 /// Of pods that are gateways.

@@ -15,6 +15,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use strait_control_lab::ApiServer;
+use strait_control_lab::kubelet;
 use strait_lab::Cluster;
 use strait_lab::Namespace;
 use strait_lab::wait_until;
@@ -22,8 +24,6 @@ use strait_lab::wait_until;
 use super::garbage::uids;
 use super::node::NodeOf;
 use super::pods::PodNetwork;
-use crate::api_server::ApiServer;
-use crate::api_server::kubelet;
 use crate::kube::fed::{PATIENCE, shell, within};
 
 const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";

@@ -1,15 +1,31 @@
-//! An API server of its own for a test: etcd and kube-apiserver on loopback, gone with the test.
+//! Real kube-apiservers for tests: each with an etcd of its own, on loopback, gone with the test.
+//!
+//! [`ApiServer`] is a cluster without nodes. [`kubelet`] and [`peering::StandIn`] stand in for what runs in one,
+//! [`roles`] are the rights that the programs get there.
+//!
+//! # Not here
+//!
+//! What is expected of a cluster: that is said in the tests of each crate.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
 
-pub(crate) mod kubelet;
-pub(crate) mod roles;
-pub(crate) mod tenant;
+pub mod kubelet;
+pub mod peering;
+pub mod roles;
+pub mod tenant;
 
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -59,7 +75,7 @@ const P256_PUBLIC_KEY: [u8; 26] = [
 ];
 
 /// A cluster without nodes.
-pub(crate) struct ApiServer {
+pub struct ApiServer {
     folder: TempDir,
     assets: PathBuf,
     etcd_port: u16,
@@ -74,7 +90,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// If it does not start, and with `CI=true` also if this machine cannot.
-    pub(crate) async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         Self::start_in(tempfile::tempdir().expect("a folder")).await
     }
 
@@ -83,7 +99,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// As [`Self::start`].
-    pub(crate) async fn start_audited() -> Option<Self> {
+    pub async fn start_audited() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(AUDIT_POLICY_FILE), AUDIT_POLICY).expect("a policy");
 
@@ -111,52 +127,52 @@ impl ApiServer {
 
     /// What service accounts have asked for since [`Self::start_audited`]: an event of
     /// `audit.k8s.io/v1` a line.
-    pub(crate) fn audit(&self) -> String {
+    pub fn audit(&self) -> String {
         fs::read_to_string(self.folder.path().join(AUDIT_LOG)).expect("an audited server")
     }
 
     /// A client that may do everything.
-    pub(crate) async fn client(&self) -> Client {
+    pub async fn client(&self) -> Client {
         client_of(self.kubeconfig_of_admin()).await
     }
 
     /// A client with the rights of `role` and no others.
-    pub(crate) async fn client_with(&self, namespace: &str, role: &ClusterRole) -> Client {
+    pub async fn client_with(&self, namespace: &str, role: &ClusterRole) -> Client {
         client_of(self.kubeconfig_with(namespace, role).await).await
     }
 
     /// [`Self::client`], for when there is a runtime.
-    pub(crate) fn client_later(&self) -> impl Future<Output = Client> + Send + use<> {
+    pub fn client_later(&self) -> impl Future<Output = Client> + Send + use<> {
         client_of(self.kubeconfig_of_admin())
     }
 
     /// For a service account with the rights of `role` and no others, as a pod has it.
-    pub(crate) async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
+    pub async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
         self.kubeconfig(&token(&self.bind(namespace, role).await))
     }
 
     /// For whoever may do everything.
-    pub(crate) fn kubeconfig_of_admin(&self) -> Kubeconfig {
+    pub fn kubeconfig_of_admin(&self) -> Kubeconfig {
         self.kubeconfig(&token(TOKEN))
     }
 
     /// Where it listens, on loopback.
-    pub(crate) const fn port(&self) -> u16 {
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// The folder with `kubectl`.
-    pub(crate) fn assets(&self) -> &Path {
+    pub fn assets(&self) -> &Path {
         &self.assets
     }
 
     /// For whoever has the token in `file`.
-    pub(crate) fn kubeconfig_of(&self, file: &Path) -> Kubeconfig {
+    pub fn kubeconfig_of(&self, file: &Path) -> Kubeconfig {
         self.kubeconfig(&format!("tokenFile: {}", file.display()))
     }
 
     /// Makes a service account with the rights of `role` and no others, and a token for it.
-    pub(crate) async fn bind(&self, namespace: &str, role: &ClusterRole) -> String {
+    pub async fn bind(&self, namespace: &str, role: &ClusterRole) -> String {
         let client = self.client().await;
         let name = role.metadata.name.clone().expect("a name");
         let binding = ClusterRoleBinding {
@@ -180,7 +196,7 @@ impl ApiServer {
     }
 
     /// A kubeconfig for the account of the operator, which has its rights and no others.
-    pub(crate) async fn kubeconfig_of_operator(&self) -> Kubeconfig {
+    pub async fn kubeconfig_of_operator(&self) -> Kubeconfig {
         let role = roles::operator_role();
         let namespace = role.metadata.namespace.clone().expect("a namespace");
         let name = role.metadata.name.clone().expect("a name");
@@ -206,12 +222,12 @@ impl ApiServer {
     }
 
     /// [`Self::kubeconfig_of_operator`], used.
-    pub(crate) async fn operator(&self) -> Client {
+    pub async fn operator(&self) -> Client {
         client_of(self.kubeconfig_of_operator().await).await
     }
 
     /// Makes a service account, which has the rights of the role of that name, and a token for it.
-    pub(crate) async fn account(&self, namespace: &str, name: &str) -> String {
+    pub async fn account(&self, namespace: &str, name: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         create(accounts.clone(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
@@ -237,18 +253,18 @@ impl ApiServer {
     }
 
     /// Ends the server without warning; what it knows stays in etcd.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 
     /// Stops it in the middle of whatever it does: it takes calls and does not answer.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
     /// Lets it go on.
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         self.signal("-CONT");
     }
 
@@ -259,14 +275,14 @@ impl ApiServer {
     }
 
     /// Starts it again where it was.
-    pub(crate) async fn restart(&mut self) {
+    pub async fn restart(&mut self) {
         self.kill();
         self.server = start_server(&self.assets, self.folder.path(), self.etcd_port, self.port);
         self.wait_until_ready().await;
     }
 
     /// Forgets the history, so that every watch must begin anew.
-    pub(crate) fn compact(&self) {
+    pub fn compact(&self) {
         let answer = self.etcd("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#);
         let revision = answer
             .split_once(r#""revision":""#)
@@ -327,7 +343,7 @@ async fn client_of(kubeconfig: Kubeconfig) -> Client {
 }
 
 /// Applies the definitions of the API and waits until they are served.
-pub(crate) async fn install_api(client: &Client) {
+pub async fn install_api(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crds = crd::all();
     for crd in &crds {
@@ -350,7 +366,7 @@ fn token(token: &str) -> String {
 }
 
 /// Makes an object that is not there yet.
-pub(crate) async fn create<K>(api: Api<K>, object: &K) -> K
+pub async fn create<K>(api: Api<K>, object: &K) -> K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
 {
@@ -360,7 +376,11 @@ where
 }
 
 /// The folder with `etcd`, `kube-apiserver` and `kubectl`: where the environment says, or built here.
-pub(crate) fn assets() -> Result<&'static PathBuf, &'static String> {
+///
+/// # Errors
+///
+/// If they cannot be built; the text says why.
+pub fn assets() -> Result<&'static PathBuf, &'static String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
     ASSETS
@@ -372,16 +392,54 @@ pub(crate) fn assets() -> Result<&'static PathBuf, &'static String> {
 }
 
 fn build() -> Result<PathBuf, String> {
-    // The tests of other crates share this.
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../control/tests/apiserver");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apiserver");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let server = folder.join("kube-apiserver");
+    let server = go_build("kube-apiserver", ".")?;
+    let folder = server.parent().unwrap_or(&server).to_owned();
+    // One program, which is what it is called.
+    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
+        if fs::read_link(&other).is_err() {
+            let _ = fs::remove_file(&other);
+            symlink(&server, &other)
+                .or_else(unless_exists)
+                .map_err(|error| format!("{}: {error}", other.display()))?;
+        }
+    }
 
-    say("building an API server; without a cache that takes minutes");
+    Ok(folder)
+}
+
+/// A test in another process may have been faster.
+fn unless_exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+/// Builds a package of the Go module `apiserver` into the target directory and returns the path of the program.
+/// What another test has built from the same sources is not built again.
+///
+/// # Errors
+///
+/// If it cannot be built; the text says why.
+pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
+    let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");
+    let with_path = |path: &Path| format!("{}: ", path.display());
+    fs::create_dir_all(&folder).map_err(|error| with_path(&folder) + &error.to_string())?;
+    let mut sources = Vec::new();
+    for file in ["go.mod", "go.sum", "main.go"].map(|name| source.join(name)) {
+        sources.extend(fs::read(&file).map_err(|error| with_path(&file) + &error.to_string())?);
+    }
+    let (path, stamp) = (folder.join(program), folder.join(format!("{program}.sources")));
+    // Tests run in several processes. The lock ends with this function.
+    let lock = fs::File::create(folder.join("lock")).and_then(|lock| lock.lock().map(|()| lock));
+    let _lock = lock.map_err(|error| with_path(&folder) + &error.to_string())?;
+    if path.is_file() && fs::read(&stamp).is_ok_and(|built| built == sources) {
+        return Ok(path);
+    }
+
+    say(&format!("building {program}; without a cache that takes minutes"));
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
-        .arg(&server)
+        .arg(&path)
+        .arg(package)
         .current_dir(source)
         .status()
         .map_err(|error| {
@@ -390,13 +448,16 @@ fn build() -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("go build ended with {status}"));
     }
-    // One program, which is what it is called.
-    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
-        let _ = fs::remove_file(&other);
-        fs::hard_link(&server, &other).map_err(|error| format!("{}: {error}", other.display()))?;
-    }
+    fs::write(&stamp, sources).map_err(|error| with_path(&stamp) + &error.to_string())?;
 
-    Ok(folder)
+    Ok(path)
+}
+
+/// The target directory of cargo. Tests are in `deps` of a profile of it.
+fn target() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+
+    program.ancestors().nth(3).map(Path::to_owned)
 }
 
 /// A user who may do everything, and the key that signs the tokens of service accounts.

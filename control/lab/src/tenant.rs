@@ -6,13 +6,13 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 
-use super::{ApiServer, create, install_api};
+use crate::{ApiServer, create, install_api};
 
 /// Of every object that concerns the gateway.
-pub(crate) const NAMESPACE: &str = "liqo-tenant-milan";
+pub const NAMESPACE: &str = "liqo-tenant-milan";
 
 /// The gateway to Milan.
-pub(crate) fn identity() -> Identity {
+pub fn identity() -> Identity {
     Identity {
         name: "milan".to_owned(),
         namespace: NAMESPACE.to_owned(),
@@ -23,15 +23,18 @@ pub(crate) fn identity() -> Identity {
 }
 
 /// An API server with the API and the namespace, as an administrator and as a gateway with a role.
-pub(crate) struct Tenant {
-    pub(crate) server: ApiServer,
-    pub(crate) admin: Client,
-    pub(crate) gateway: Client,
+pub struct Tenant {
+    /// The API server.
+    pub server: ApiServer,
+    /// A client that may do everything.
+    pub admin: Client,
+    /// A client with the role of a gateway.
+    pub gateway: Client,
 }
 
 impl Tenant {
     /// `None` if there can be no API server here.
-    pub(crate) async fn start(role: &ClusterRole) -> Option<Self> {
+    pub async fn start(role: &ClusterRole) -> Option<Self> {
         let server = ApiServer::start().await?;
         let admin = server.client().await;
         install_api(&admin).await;

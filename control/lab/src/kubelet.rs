@@ -9,20 +9,20 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::create;
+use crate::create;
 
 /// The only node.
-pub(crate) const NODE: &str = "node-1";
+pub const NODE: &str = "node-1";
 
 /// Makes the node, which is ready.
-pub(crate) async fn node(client: &Client, address: &str) {
+pub async fn node(client: &Client, address: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     create(nodes, &object(json!({"metadata": {"name": NODE}}))).await;
     move_node(client, address).await;
 }
 
 /// Gives the node another address.
-pub(crate) async fn move_node(client: &Client, address: &str) {
+pub async fn move_node(client: &Client, address: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     let status = json!({"status": {
         "conditions": [{"type": "Ready", "status": "True", "reason": "", "message": "",
@@ -37,7 +37,7 @@ pub(crate) async fn move_node(client: &Client, address: &str) {
 }
 
 /// Has a pod run for every deployment, and none without, for ever. To be dropped at any time.
-pub(crate) async fn run(client: Client) {
+pub async fn run(client: Client) {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let pods: Api<Pod> = Api::all(client.clone());
     loop {

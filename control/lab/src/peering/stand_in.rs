@@ -21,7 +21,7 @@ const NODE_PORT: u16 = 30742;
 
 /// How far it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Work {
+pub enum Work {
     /// It has not come.
     Nothing,
     /// Prefixes get their names.
@@ -41,7 +41,7 @@ pub(crate) enum Work {
 }
 
 /// Does its work until it is dropped.
-pub(crate) struct StandIn {
+pub struct StandIn {
     work: watch::Sender<Work>,
     /// How often it has looked at everything.
     rounds: watch::Receiver<u64>,
@@ -49,7 +49,8 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    pub(crate) fn start(client: Client) -> Self {
+    /// Starts it; it does [`Work::All`].
+    pub fn start(client: Client) -> Self {
         let (work, receiver) = watch::channel(Work::All);
         let (counter, rounds) = watch::channel(0);
         let task = tokio::spawn(run(client, receiver, counter)).abort_handle();
@@ -58,13 +59,13 @@ impl StandIn {
     }
 
     /// From now on, and what was begun before is done.
-    pub(crate) async fn set(&self, work: Work) {
+    pub async fn set(&self, work: Work) {
         self.work.send_replace(work);
         self.whole_round().await;
     }
 
     /// Until it has looked at everything once more, from the beginning.
-    pub(crate) async fn whole_round(&self) {
+    pub async fn whole_round(&self) {
         let mut rounds = self.rounds.clone();
         let begun = *rounds.borrow() + 1;
         rounds.wait_for(|done| *done > begun).await.expect("it works");

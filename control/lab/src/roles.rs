@@ -9,35 +9,35 @@ const NETWORKING: &str = "networking.liqo.io";
 type Rule<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
 
 /// The role that a gateway is given.
-pub(crate) fn shipped_role() -> ClusterRole {
+pub fn shipped_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/gateway-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
 /// The role that the agent on each node is given.
-pub(crate) fn node_role() -> ClusterRole {
+pub fn node_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/node-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
 /// The role that the operator is given in its own namespace.
-pub(crate) fn operator_role() -> Role {
+pub fn operator_role() -> Role {
     let text = include_str!("../../../deploy/rbac/operator-role.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
 /// The role that the operator is given in all namespaces.
-pub(crate) fn operator_cluster_role() -> ClusterRole {
+pub fn operator_cluster_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/operator-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
 /// What Liqo's role for gateways grants, whatever of it is used.
-pub(crate) fn stock_role() -> ClusterRole {
+pub fn stock_role() -> ClusterRole {
     let watch = ["get", "list", "watch"];
     let change = ["get", "list", "patch", "update", "watch"];
     let all = ["create", "delete", "get", "list", "update", "watch"];
@@ -66,14 +66,14 @@ pub(crate) fn stock_role() -> ClusterRole {
 }
 
 /// One that sees the keys and prefixes of all peers, and does nothing.
-pub(crate) fn reader() -> ClusterRole {
+pub fn reader() -> ClusterRole {
     let resources = ["configurations", "publickeies"];
 
     role("strait-reader", &[(NETWORKING, &resources, &["get", "list", "watch"])])
 }
 
 /// One that may do nothing at all.
-pub(crate) fn nobody() -> ClusterRole {
+pub fn nobody() -> ClusterRole {
     role("nobody", &[])
 }
 
