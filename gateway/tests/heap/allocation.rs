@@ -27,7 +27,7 @@ const ROUNDS: usize = 5;
 const SEGMENT_BYTES: u16 = 1300;
 
 #[test]
-fn frames_of_64_kib_cross_both_directions_without_an_allocation() {
+fn frames_cross_both_directions_without_an_allocation() {
     let _count = Count::start();
 
     for implementation in strait_wg::Engine::ALL {
@@ -42,7 +42,7 @@ fn carries_without_an_allocation(implementation: strait_wg::Engine) {
     establish(&mut rome, &mut milan);
     let (virtio, frame) = tcp_frame();
     let mut scratch = frame.clone();
-    let mut elsewhere = Elsewhere::new();
+    let mut worker = Worker::new();
 
     carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
     let allocations = (0..ROUNDS).map(|_| {
@@ -52,7 +52,7 @@ fn carries_without_an_allocation(implementation: strait_wg::Engine) {
             carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
             if implementation == strait_wg::Engine::Native {
                 scratch.copy_from_slice(&frame);
-                elsewhere.carry(&mut rome, &mut milan, &virtio, &mut scratch);
+                worker.carry(&mut rome, &mut milan, &virtio, &mut scratch);
             }
         }
         let nowhere = tell(&mut rome, &virtio, &mut scratch, &frame, &mut batch);
@@ -67,11 +67,11 @@ fn carries_without_an_allocation(implementation: strait_wg::Engine) {
     let account = milan.control.accounts().inbound.snapshot();
     dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
     let is_left = implementation == strait_wg::Engine::Native;
-    dhat::assert!(!is_left || elsewhere.opened > 100, "nothing was left to others");
+    dhat::assert!(!is_left || worker.opened > 100, "nothing was left to others");
 }
 
 /// What a worker has: the frame is sealed and opened there.
-struct Elsewhere {
+struct Worker {
     batch: TransmitBatch,
     replies: TransmitBatch,
     buffer: Vec<u8>,
@@ -79,7 +79,7 @@ struct Elsewhere {
     opened: u32,
 }
 
-impl Elsewhere {
+impl Worker {
     fn new() -> Self {
         Self {
             batch: TransmitBatch::default(),
@@ -153,7 +153,7 @@ fn received<'a>(batch: &'a TransmitBatch, transmit: &Transmit) -> Received<'a> {
     }
 }
 
-/// One frame to an address that nobody has.
+/// One frame to an address without a peer.
 fn tell(
     from: &mut Engine,
     virtio: &VirtioHeader,

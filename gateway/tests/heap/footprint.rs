@@ -25,7 +25,7 @@ const IDLE_BYTES: usize = 3072;
 const BURST: usize = 100;
 
 #[test]
-fn a_peer_takes_little_and_gives_back_what_its_session_took() {
+fn a_peer_frees_the_memory_of_its_session() {
     let _count = Count::start();
     let mut now = start();
     let keys: Vec<_> = (0..PEERS).map(|_| PrivateKey::generate()).collect();

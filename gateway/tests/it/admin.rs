@@ -23,7 +23,7 @@ use crate::harness::world::World;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
-fn the_configuration_shown_is_the_one_in_force_also_after_a_reload() {
+fn the_configuration_page_follows_a_reload() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -62,7 +62,7 @@ fn the_configuration_shown_is_the_one_in_force_also_after_a_reload() {
 }
 
 #[test]
-fn a_log_filter_that_was_put_decides_what_is_logged() {
+fn a_log_filter_set_by_put_is_applied() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -122,7 +122,7 @@ fn a_configuration_that_cannot_be_read_blocks_nothing() {
 }
 
 #[test]
-fn a_gateway_whose_device_is_down_is_not_ready_and_its_routes_come_back() {
+fn routes_return_after_the_device_was_down() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -145,7 +145,7 @@ fn a_gateway_whose_device_is_down_is_not_ready_and_its_routes_come_back() {
     until((200, "ready\n"));
     wait_until("the routes were there again", PATIENCE, || Ok(routes(rome) == before)).unwrap();
 
-    // Too fast for whoever only looks now and then.
+    // Too fast for a check at intervals.
     set_device(rome, "down");
     set_device(rome, "up");
     wait_until("the routes were there again", PATIENCE, || Ok(routes(rome) == before)).unwrap();

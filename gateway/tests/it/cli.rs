@@ -32,7 +32,7 @@ fn a_generated_key_has_a_public_key() {
 }
 
 #[test]
-fn the_public_key_is_that_of_the_rfc_from_stdin_and_from_a_file() {
+fn pubkey_reads_stdin_and_files() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "key", PRIVATE, 0o600);
 
@@ -44,7 +44,7 @@ fn the_public_key_is_that_of_the_rfc_from_stdin_and_from_a_file() {
 }
 
 #[test]
-fn a_key_file_is_for_its_owner_and_never_overwritten() {
+fn a_key_file_is_private_and_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     let name = file.display().to_string();
@@ -61,7 +61,7 @@ fn a_key_file_is_for_its_owner_and_never_overwritten() {
 }
 
 #[test]
-fn the_definitions_of_the_api_are_one_stream_or_a_file_each() {
+fn crds_are_one_stream_or_one_file_each() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("crds").display().to_string();
 
@@ -85,7 +85,7 @@ fn a_gateway_needs_a_file_or_a_cluster() {
 }
 
 #[test]
-fn a_name_for_no_device_exits_64_before_anything_is_touched() {
+fn an_invalid_device_name_exits_64_without_changes() {
     for (flags, name) in [
         (&["gateway", "--kube"][..], "sixteen-bytes-xx"),
         (&["gateway", "--kube"], "a/b"),
@@ -100,7 +100,7 @@ fn a_name_for_no_device_exits_64_before_anything_is_touched() {
 }
 
 #[test]
-fn a_gateway_in_a_cluster_logs_json_unless_told_otherwise() {
+fn cluster_gateways_log_json_by_default() {
     let words = ["gateway", "--kube", "--no-such-flag"];
     let first = |words: &[&str]| stderr(&strait(words, "")).lines().next().unwrap().to_owned();
 
@@ -114,7 +114,7 @@ fn a_gateway_in_a_cluster_logs_json_unless_told_otherwise() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
 
@@ -132,7 +132,7 @@ fn a_folder_that_cannot_be_made_exits_1() {
 }
 
 #[test]
-fn a_key_file_that_cannot_be_written_exits_1() {
+fn an_unwritable_key_file_exits_1() {
     let output = strait(&["key", "generate", "--output", "/nonexistent/key"], "");
 
     assert_refused(&output, 1, &["/nonexistent/key", "No such file"]);
@@ -149,7 +149,7 @@ fn a_key_file_others_may_read_is_refused() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_and_not_repeated() {
+fn an_invalid_key_is_refused_and_not_printed() {
     let output = strait(&["key", "public"], "hunter2");
 
     assert_refused(&output, 64, &["7 bytes", "strait key generate"]);
@@ -189,7 +189,7 @@ fn check_prints_json() {
 }
 
 #[test]
-fn a_wrong_configuration_exits_64_for_check_and_for_gateway() {
+fn check_and_gateway_exit_64_for_invalid_configurations() {
     let dir = tempfile::tempdir().unwrap();
     let file = site(dir.path(), &[("listen_port", "listen_prt")]);
 
@@ -219,7 +219,7 @@ fn a_missing_configuration_exits_64() {
 }
 
 #[test]
-fn a_metrics_address_in_use_exits_1_before_a_device_is_made() {
+fn a_used_metrics_address_exits_1_first() {
     let dir = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -348,7 +348,7 @@ fn a_wrong_question_exits_64_in_one_line() {
 }
 
 #[test]
-fn explain_without_a_gateway_exits_69_and_names_the_socket() {
+fn explain_without_a_gateway_exits_69() {
     let socket = "/nonexistent/strait.sock";
 
     let named = strait(&["explain", "10.0.0.1", "10.0.0.2", "--socket", socket], "");

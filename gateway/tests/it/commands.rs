@@ -83,7 +83,7 @@ impl Desk {
 }
 
 #[tokio::test]
-async fn the_commands_of_the_documentation_say_what_it_says() {
+async fn commands_print_what_the_documentation_shows() {
     let Some(desk) = Desk::new().await else { return };
 
     finds_nothing_wrong(&desk).await;
@@ -501,10 +501,10 @@ async fn the_script_of_the_documentation_joins_two_clusters() {
 }
 
 #[test]
-fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
+fn usage_errors_exit_64_before_any_question() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config").display().to_string();
-    // Nobody listens there: who asked would exit with 1.
+    // No server listens there: a command that asked one would exit with 1.
     fs::write(
         &file,
         "{apiVersion: v1, kind: Config, current-context: test, \

@@ -75,7 +75,7 @@ fn two_devices_talk_and_wg_shows_them() {
 
 /// Every `wg` verb that changes something, while pings go by.
 #[test]
-fn no_change_loses_a_packet_that_it_does_not_concern() {
+fn no_change_loses_an_unrelated_packet() {
     let Some(_turn) = require(&NEEDS) else { return };
     for maker in [Maker::Native, Maker::Boringtun] {
         let world = World::start([maker, maker]);
@@ -118,9 +118,9 @@ fn no_change_loses_a_packet_that_it_does_not_concern() {
     }
 }
 
-/// `wg showconf` names the port that is in use, whoever chose it.
+/// `wg showconf` names the port that is in use, also if the kernel chose it.
 #[test]
-fn a_port_that_the_kernel_chose_can_be_set() {
+fn a_port_chosen_by_the_kernel_is_settable() {
     let Some(_turn) = require(&NEEDS) else { return };
     let mut world = World::bare();
     world.left.start(Maker::Native, &world.scratch);
@@ -144,7 +144,7 @@ fn a_port_that_the_kernel_chose_can_be_set() {
 
 /// As with the kernel: nothing that was learned outlives the removal.
 #[test]
-fn a_peer_that_is_removed_and_named_again_is_a_new_one() {
+fn a_removed_peer_is_new_when_added_again() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = World::start([Maker::Native, Maker::Native]);
     let World { left, right, .. } = &world;
@@ -157,13 +157,13 @@ fn a_peer_that_is_removed_and_named_again_is_a_new_one() {
          public_key={key}\nallowed_ip={}/32\n\n",
         left.inner
     ));
-    let anew = right.dump()[1].clone();
+    let added_again = right.dump()[1].clone();
 
     assert_eq!(answer, "errno=0\n\n");
     assert_eq!(learned[2], "192.0.2.1:51820");
     let allowed_ips = format!("{}/32", left.inner);
     let key = left.key.public_key().to_string();
-    assert_eq!(anew, [&*key, "(none)", "(none)", &allowed_ips, "0", "0", "0", "off"]);
+    assert_eq!(added_again, [&*key, "(none)", "(none)", &allowed_ips, "0", "0", "0", "off"]);
     world.stop();
 }
 
@@ -213,7 +213,7 @@ fn keys_change_under_traffic() {
 
 /// The session of the key before would go on for minutes, and the right one would not answer in it.
 #[test]
-fn a_key_that_the_peer_knows_is_in_use_at_once() {
+fn a_key_known_to_peers_is_used_immediately() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = World::start([Maker::Native, Maker::Native]);
     world.assert_talk(5);
@@ -307,9 +307,9 @@ fn padding_follows_the_mtu_of_the_device() {
     world.stop();
 }
 
-/// The right one remembers when the last initiation was made, whatever program made it.
+/// The right peer remembers the time of the last initiation, also of one by another program.
 #[test]
-fn another_program_with_the_same_key_has_a_session_at_once() {
+fn another_program_with_the_same_key_connects_immediately() {
     use Maker::{Boringtun, Native, WireguardGo};
     let needs = [&NEEDS[..], &[Tool("wireguard-go")]].concat();
     let Some(_turn) = require(&needs) else { return };
@@ -336,7 +336,7 @@ fn another_program_with_the_same_key_has_a_session_at_once() {
 
 /// Only by what it learned before can the right one know where the left one is.
 #[test]
-fn a_key_that_comes_back_finds_its_peers_where_they_were() {
+fn peers_keep_their_endpoints_when_a_key_returns() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = World::start([Maker::Native, Maker::Native]);
     let World { left, right, scratch } = &world;
@@ -383,7 +383,7 @@ fn a_device_talks_to_wireguard_go_whoever_begins() {
 
 /// What the kernel's `netns.sh` does and expects.
 #[test]
-fn a_peer_of_zeros_is_kept_and_a_private_key_is_read_back_clamped() {
+fn a_zero_peer_is_kept_and_keys_clamped() {
     let needs = [&NEEDS[..], &[Tool("wireguard-go")]].concat();
     let Some(_turn) = require(&needs) else { return };
     let world = World::start([Maker::Native, Maker::WireguardGo]);
@@ -433,7 +433,7 @@ fn what_is_wrong_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_device_is_silent_until_there_is_something_to_send() {
+fn an_idle_device_sends_nothing() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = World::start([Maker::Native, Maker::Native]);
     let World { left, right, .. } = &world;
@@ -463,7 +463,7 @@ fn a_device_is_silent_until_there_is_something_to_send() {
 }
 
 #[test]
-fn a_device_ends_with_its_link_its_socket_or_a_signal() {
+fn a_device_ends_with_link_socket_or_signal() {
     let Some(_turn) = require(&NEEDS) else { return };
     type End = fn(&Host);
     let ends: [(&str, End); 4] = [
@@ -491,7 +491,7 @@ fn a_device_ends_with_its_link_its_socket_or_a_signal() {
 }
 
 #[test]
-fn a_device_goes_to_the_background_when_it_is_there() {
+fn a_device_goes_to_the_background_once_created() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = World::bare();
     let World { left, scratch, .. } = &world;
@@ -567,7 +567,7 @@ fn wg_quick_brings_devices_up_and_down() {
     }
 }
 
-/// `wg-quick` beside an `ip` that has no WireGuard, whatever the kernel has.
+/// `wg-quick` beside an `ip` without WireGuard, also if the kernel has it.
 struct Quick {
     folder: PathBuf,
 }
@@ -619,7 +619,7 @@ fn strait_show_knows_more_than_wg() {
     let world = World::start([Maker::Native, Maker::Native]);
     let World { left, right, .. } = &world;
     world.assert_talk(5);
-    // Nobody has this address.
+    // No peer has this address.
     left.namespace
         .add_route("10.99.0.0/16".parse().unwrap(), &left.interface, strait_lab::netlink::Via::Link)
         .unwrap();
@@ -632,7 +632,7 @@ fn strait_show_knows_more_than_wg() {
 
     let text = left.strait(&["show", &left.interface]);
     let json = left.strait(&["show", &left.interface, "--json"]);
-    let nobody = left.run(STRAIT, &["show", "none0"]);
+    let missing = left.run(STRAIT, &["show", "none0"]);
 
     for line in [
         "private key: (hidden)",
@@ -648,7 +648,7 @@ fn strait_show_knows_more_than_wg() {
     assert_eq!(json[0]["peers"][0]["path_mtu"], 1420);
     assert!(json[0]["drops"]["outbound"]["no_route"].as_u64() >= Some(3), "{json}");
     assert!(json[0]["peers"][0]["rtt_us"].is_u64(), "{json}");
-    assert_eq!(nobody.status.code(), Some(69));
+    assert_eq!(missing.status.code(), Some(69));
     let secret = &*left.key.to_base64();
     assert!(!text.contains(secret) && !json.to_string().contains(secret));
     world.stop();

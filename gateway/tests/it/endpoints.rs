@@ -47,7 +47,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 const TAKEOVER: Duration = Duration::from_secs(30);
 
 #[test]
-fn the_address_that_works_is_used_and_another_takes_over_when_it_dies() {
+fn another_endpoint_takes_over_when_one_fails() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -128,7 +128,7 @@ fn a_session_follows_its_name_to_another_address() {
 
 /// Rome keeps the address on its first link, which carries nothing any more.
 #[test]
-fn a_route_that_changes_takes_the_address_of_ours_with_it() {
+fn the_source_address_follows_the_route() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };

@@ -33,7 +33,7 @@ fn what_arrives_is_what_was_explained() {
 }
 
 #[test]
-fn a_running_gateway_names_the_drop_and_its_socket_goes_with_it() {
+fn explain_names_the_drop_of_a_running_gateway() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -45,9 +45,9 @@ fn a_running_gateway_names_the_drop_and_its_socket_goes_with_it() {
     let too_big = explain(world.rome(), &["10.244.1.5", "10.71.2.7", "--size", "1421"]);
     let wrong = explain(world.rome(), &["10.244.2.7", "10.244.1.5", "--inbound", "--peer", "oslo"]);
     world.clusters.stop().unwrap();
-    let nobody = explain(world.rome(), &["10.244.1.5", "10.71.2.7"]);
+    let stopped = explain(world.rome(), &["10.244.1.5", "10.71.2.7"]);
 
-    let statuses = [&dropped, &too_big, &wrong, &nobody].map(|output| output.status.code());
+    let statuses = [&dropped, &too_big, &wrong, &stopped].map(|output| output.status.code());
     assert_eq!(statuses, [Some(1), Some(1), Some(64), Some(69)]);
     assert_eq!(json(&dropped)["reason"], "no_route");
     assert_eq!(json(&too_big)["verdict"], "too_big");

@@ -1,9 +1,9 @@
 //! A flood of handshakes, as fast as one thread can send, while a session carries what it carried before
-//! and a peer that nobody has heard of yet gets a session.
+//! and a new peer gets a session.
 //!
-//! Every message of the flood has a right first MAC, as anybody can make who knows the public key, and an
+//! Every message of the flood has a right first MAC, which takes only the public key, and an
 //! ephemeral key of its own; its source is made up. What the machine can do for traffic while it also
-//! carries the flood is measured first: the same flood goes to a port where nobody listens.
+//! carries the flood is measured first: the same flood goes to a closed port.
 //!
 //! Prints what it measured. Two cores are also the attacker's, so that figures mean something on a quiet
 //! machine only: with `STRAIT_FIGURES` set, in the release build, what is promised is demanded; without,
@@ -43,13 +43,13 @@ use crate::harness::STRAIT;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 
-/// Where nobody reads what is sent to the gateway.
+/// A closed port of the gateway's host.
 const DEAF_PORT: u16 = LISTEN_PORT + 1;
 
 /// How long the session carries as much as it can, each time.
 const BULK: Duration = Duration::from_secs(3);
 
-/// Congestion control of the stream, whatever the machine's is: how much the stream carries and how it takes a
+/// Congestion control of the stream, instead of the machine's default: how much the stream carries and how it takes a
 /// loss depends on it.
 const CONGESTION_CONTROL: &str = "cubic";
 
@@ -89,7 +89,7 @@ impl Sources {
 }
 
 #[test]
-fn a_flood_of_handshakes_stops_neither_a_session_nor_a_new_peer() {
+fn sessions_and_new_peers_survive_a_handshake_flood() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };

@@ -120,7 +120,7 @@ fn a_device_that_is_down_is_explained() {
 }
 
 #[test]
-fn another_mtu_and_name_of_the_device_are_followed() {
+fn mtu_and_name_of_the_device_are_followed() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -191,7 +191,7 @@ fn the_device_has_no_link_local_address() {
 
 /// Milan takes nothing over the second link that comes from the address of the first.
 #[test]
-fn a_better_route_to_the_peer_is_followed_at_once() {
+fn a_better_route_to_the_peer_is_used() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip"), Tool("nft")]) else {
         return;
     };

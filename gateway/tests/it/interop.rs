@@ -47,7 +47,7 @@ fn pods_talk_whoever_initiates() {
 
 #[test]
 fn no_ping_is_lost_across_a_rekey() {
-    // In nobody's turn: it waits for minutes, and ten pings a second are in nobody's way.
+    // Without a turn: it waits for minutes, and ten pings a second disturb no other test.
     if !has_time() || !require::check(&NEEDS) {
         return;
     }
@@ -169,12 +169,12 @@ fn datagram_train(from: &Cluster, to: &Cluster, target: IpAddr) -> UdpReport {
     train
 }
 
-/// Whether a test may take minutes. CI has them; anybody else must say so.
+/// Whether a test may take minutes: in CI, and outside of it with `STRAIT_SLOW=1`.
 fn has_time() -> bool {
     let has_time =
         std::env::var("CI").as_deref() == Ok("true") || std::env::var_os("STRAIT_SLOW").is_some();
     if !has_time {
-        // Past the test harness, which would keep it to itself. Nobody is left to tell if this fails.
+        // Past the capture of the test harness. A closed stderr is no failure.
         let _ = writeln!(io::stderr(), "SKIPPED: a rekey takes minutes: run with STRAIT_SLOW=1");
     }
 

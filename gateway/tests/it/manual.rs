@@ -31,7 +31,7 @@ fn each_feature_names_tests_that_exist() {
 }
 
 #[test]
-fn each_goal_has_a_command_that_runs_its_tests() {
+fn each_goal_has_a_command_for_its_tests() {
     let rows = rows(FIGURES);
 
     assert_eq!(rows.len(), GOALS);

@@ -88,7 +88,7 @@ const ANYWHERE: Bounds = Bounds {
 };
 
 #[test]
-fn a_gateway_that_has_nothing_to_do_takes_little() {
+fn an_idle_gateway_takes_little_memory() {
     let Some(_turn) = require(&[Root, Tun]) else { return };
     let bounds = bounds();
     let hub = Hub::start(0, Others::Silent);
@@ -104,7 +104,7 @@ fn a_gateway_that_has_nothing_to_do_takes_little() {
 }
 
 #[test]
-fn a_gateway_with_many_peers_is_there_soon_and_takes_little() {
+fn a_gateway_with_many_peers_starts_soon() {
     let Some(_turn) = require(&[Root, Tun]) else { return };
     let bounds = bounds();
     let one = Hub::start(0, Others::Silent);
@@ -137,9 +137,9 @@ fn a_gateway_with_many_peers_is_there_soon_and_takes_little() {
     assert!(ping <= bounds.longest_ping, "{ping:?}");
 }
 
-/// All of them at an address where nobody answers.
+/// All of them at an address that does not answer.
 #[test]
-fn peers_that_are_away_are_greeted_one_after_the_other() {
+fn unreachable_peers_get_handshakes_one_by_one() {
     let Some(_turn) = require(&[Root, Tun]) else { return };
     let bounds = bounds();
     let hub = Hub::start(bounds.peers, Others::Away);
@@ -161,7 +161,7 @@ fn peers_that_are_away_are_greeted_one_after_the_other() {
 }
 
 #[test]
-fn a_device_with_many_peers_is_changed_and_asked_quickly() {
+fn a_device_with_many_peers_answers_quickly() {
     let Some(_turn) = require(&[Root, Tun]) else { return };
     let bounds = bounds();
     let device = Device::start();
@@ -237,7 +237,7 @@ fn one_peer_may_have_many_allowed_ips() {
 }
 
 #[test]
-fn handshakes_are_answered_nearly_as_fast_as_the_curve_allows() {
+fn handshakes_cost_little_more_than_the_curve() {
     let bounds = bounds();
 
     let figures = answers::measure(bounds.peers / 5);
@@ -253,7 +253,7 @@ fn handshakes_are_answered_nearly_as_fast_as_the_curve_allows() {
 }
 
 #[test]
-fn four_times_the_peers_are_applied_in_four_times_the_time() {
+fn applying_peers_takes_linear_time() {
     let [few, many] = [8_000, 32_000].map(answers::apply_again);
     eprintln!("the same peers applied again: 8000 in {few:?}, 32000 in {many:?}");
 

@@ -42,23 +42,23 @@ const SHARED: [&str; 2] = ["10.70.0.1", "fd00:10:70::1"];
 const REMOTE: PeerId = PeerId(0);
 
 #[test]
-fn conversations_of_nodes_pass_as_through_the_kernel_when_pod_cidrs_are_equal() {
+fn node_flows_match_the_kernel_with_equal_cidrs() {
     assert_agrees(&Layout::equal());
 }
 
 #[test]
-fn conversations_of_nodes_pass_as_through_the_kernel_when_pod_cidrs_differ() {
+fn node_flows_match_the_kernel_with_different_cidrs() {
     assert_agrees(&Layout::different());
 }
 
 #[test]
-fn conversations_of_nodes_pass_as_through_the_kernel_when_pod_cidrs_overlap_in_part() {
+fn node_flows_match_the_kernel_with_overlapping_cidrs() {
     assert_agrees(&Layout::partly_overlapping());
 }
 
 /// The kernel puts fragments together and cuts them again; we translate them one by one.
 #[test]
-fn fragments_of_a_node_pass_as_through_the_kernel_both_ways() {
+fn node_fragments_match_the_kernel_both_ways() {
     let Some(_turn) = require(&NEEDS) else {
         return;
     };

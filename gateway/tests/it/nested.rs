@@ -33,7 +33,7 @@ const ADDRESSES: [&str; 3] = ["10.70.0.1/32", "10.70.0.2/32", "10.70.0.3/32"];
 ///
 /// The tunnel from left to right goes through the one from left to the hub, and has another address there.
 #[test]
-fn a_tunnel_goes_through_the_tunnel_to_another_peer() {
+fn a_tunnel_passes_through_another_peers_tunnel() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };

@@ -22,7 +22,7 @@ use world::{PATIENCE, REMOTE, REMOTE_IPV6, TENANT, World};
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 
 #[test]
-fn pods_and_processes_of_every_node_reach_the_gateway_wherever_it_is() {
+fn every_node_reaches_the_gateway_on_any_node() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -58,7 +58,7 @@ fn pods_and_processes_of_every_node_reach_the_gateway_wherever_it_is() {
             let large = large.run(&world.pods[node - 1]).unwrap();
             assert!(large.is_perfect(), "large ones from node {node}: {large:?}");
         }
-        // Who is asked is who answers, and nobody else.
+        // Only the node that was asked answers.
         for other in 1..=3 {
             let answer = Ping::new(world::only_behind(other), 1).run(&world.pods[0]).unwrap();
             assert_eq!(answer.received, u64::from(other == gateway), "{answer:?}");
@@ -74,7 +74,7 @@ fn pods_and_processes_of_every_node_reach_the_gateway_wherever_it_is() {
 }
 
 #[test]
-fn a_gateway_that_moves_is_followed_within_a_second() {
+fn a_moved_gateway_is_followed_within_a_second() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -128,14 +128,14 @@ fn longest_run(numbers: &[usize]) -> usize {
 }
 
 #[test]
-fn without_a_gateway_packets_go_where_they_went_and_never_elsewhere() {
+fn without_a_gateway_routes_stay_or_blackhole() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
     let Some(mut world) = World::new() else {
         return;
     };
-    // What follows the default route is answered by somebody who is not the remote.
+    // What follows the default route is answered by the fabric, not by the remote.
     world.set_trap();
     let answers = |world: &World, node: usize, target| {
         Ping::new(target, 2).run(&world.pods[node - 1]).map_or(0, |report| report.received)
@@ -162,14 +162,14 @@ fn without_a_gateway_packets_go_where_they_went_and_never_elsewhere() {
         }
     };
     go_by_one_that_stepped_down(&world);
-    // One that starts anew finds the routes of the one before.
+    // An agent that restarts finds the routes of its predecessor.
     world.stop(3);
     assert_eq!(answers(&world, 3, gateway), 2, "routes stay");
     world.start(3, &[]);
     world.wait_for_way(3, "as_before");
     assert_eq!(answers(&world, 3, gateway), 2);
 
-    // Whoever has the address of the pod by now is not to have its packets.
+    // Another pod may have the address by now: it must not get the packets.
     world.remove_gateway();
     for node in 1..=3 {
         world.wait_for_way(node, "unreachable");
@@ -177,7 +177,7 @@ fn without_a_gateway_packets_go_where_they_went_and_never_elsewhere() {
     }
 
     go_by_one_that_stepped_down(&world);
-    // The kernel takes the routes of an interface away with it, whether anybody watches or not.
+    // The kernel removes the routes of an interface with it, also while no agent runs.
     world.stop(1);
     world.cut_gateway(1);
     for node in 1..=3 {
@@ -199,7 +199,7 @@ fn without_a_gateway_packets_go_where_they_went_and_never_elsewhere() {
 }
 
 #[test]
-fn cleaning_up_leaves_nothing_of_ours_and_all_that_is_others() {
+fn cleaning_up_removes_only_our_own_objects() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -251,7 +251,7 @@ fn cleaning_up_leaves_nothing_of_ours_and_all_that_is_others() {
 }
 
 #[test]
-fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
+fn vxlan_is_chosen_and_conflicts_are_reported() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -281,14 +281,14 @@ fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
     let of_first = "node-1: Configuration liqo-tenant-rome/rome: 172.18.0.0/16 overlaps";
     world.wait_for_condition("False", &[of_first, "node-3: 10.71.0.0/16: node node-1 with"]);
 
-    // Somebody else has an interface of that name.
+    // Another program has an interface of that name.
     world.stop(3);
     world.expect_refusals(3);
     world.make_link(3, "strait-vxlan");
     world.start(3, &small);
     wait_until("it is said", PATIENCE, || {
         let (status, said) = world.get(3, "/readyz");
-        Ok(status == 503 && said.contains("somebody else has an interface of that name"))
+        Ok(status == 503 && said.contains("interface of that name"))
     })
     .unwrap();
     assert!(world.metrics(3).sum("strait_node_changes_total", &[("result", "error")]) > 0);
@@ -301,7 +301,7 @@ fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
 }
 
 #[test]
-fn a_node_that_has_no_address_for_a_moment_goes_on_as_before_and_says_so() {
+fn a_node_without_address_keeps_its_routes() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -338,7 +338,7 @@ fn a_node_that_has_no_address_for_a_moment_goes_on_as_before_and_says_so() {
 
 /// Node 1 is there and ready, and runs none.
 #[test]
-fn a_node_without_an_agent_keeps_nobody_from_speaking_for_all() {
+fn a_node_without_agent_delays_no_other_node() {
     let Some(_turn) = require(&[Root]) else {
         return;
     };
@@ -400,7 +400,7 @@ fn a_node_that_masquerades_its_pods_says_so() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_touched() {
+fn errors_are_reported_before_any_change() {
     for (words, problem) in [
         (&["--node-name=a", "--table=254"][..], "--table 254 is the kernel's own"),
         (&["--node-name=a", "--vxlan=perhaps"], "perhaps"),

@@ -223,7 +223,7 @@ async fn one_replica_works_and_another_one_takes_over() {
     let rounds = [("kind", "GatewayServer"), ("result", "success")];
     assert!(Metrics::parse(&page).sum("strait_operator_reconciles_total", &rounds) >= 2, "{page}");
 
-    // One that ends in order leaves the Lease to whoever comes.
+    // An operator that exits in order releases the Lease.
     assert!(second.end().success());
     let leases: Api<Lease> = Api::namespaced(world.admin.clone(), "liqo");
     let lease = leases.get("strait-operator").await.unwrap();
@@ -232,7 +232,7 @@ async fn one_replica_works_and_another_one_takes_over() {
 }
 
 #[tokio::test]
-async fn two_hundred_gateways_are_made_at_once_by_two_operators_that_know_nothing_of_each_other() {
+async fn two_operators_create_two_hundred_gateways() {
     let Some(world) = World::new().await else { return };
     let alone = ["--leader-election=false"];
     let operators = ["operator-1", "operator-2"].map(|name| world.start(name, &alone));
@@ -260,7 +260,7 @@ async fn two_hundred_gateways_are_made_at_once_by_two_operators_that_know_nothin
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_touched() {
+fn errors_are_reported_before_any_change() {
     for (words, problem) in [
         (&["--leader-election-lease-duration=1s"][..], "must be longer than -renew-deadline"),
         (&["--metrics-address=here"], "write ADDRESS:PORT, :PORT or 0 for off"),

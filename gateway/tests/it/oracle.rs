@@ -32,38 +32,38 @@ const CASES: u32 = 3000;
 const REMOTE: PeerId = PeerId(0);
 
 #[test]
-fn packets_leave_as_from_the_kernel_when_pod_cidrs_are_equal() {
+fn packets_match_the_kernel_with_equal_cidrs() {
     assert_agrees_on_packets(&Layout::equal());
 }
 
 #[test]
-fn packets_leave_as_from_the_kernel_when_pod_cidrs_differ() {
+fn packets_match_the_kernel_with_different_cidrs() {
     assert_agrees_on_packets(&Layout::different());
 }
 
 #[test]
-fn packets_leave_as_from_the_kernel_when_pod_cidrs_overlap_in_part() {
+fn packets_match_the_kernel_with_overlapping_cidrs() {
     assert_agrees_on_packets(&Layout::partly_overlapping());
 }
 
 #[test]
-fn icmp_errors_leave_as_from_the_kernel_when_pod_cidrs_are_equal() {
+fn icmp_errors_match_the_kernel_with_equal_cidrs() {
     assert_agrees_on_errors(&Layout::equal());
 }
 
 #[test]
-fn icmp_errors_leave_as_from_the_kernel_when_pod_cidrs_differ() {
+fn icmp_errors_match_the_kernel_with_different_cidrs() {
     assert_agrees_on_errors(&Layout::different());
 }
 
 #[test]
-fn icmp_errors_leave_as_from_the_kernel_when_pod_cidrs_overlap_in_part() {
+fn icmp_errors_match_the_kernel_with_overlapping_cidrs() {
     assert_agrees_on_errors(&Layout::partly_overlapping());
 }
 
 /// Random checksums hardly ever become one of the two zeros.
 #[test]
-fn every_checksum_there_is_leaves_as_from_the_kernel() {
+fn checksums_match_those_of_the_kernel() {
     let Some(_turn) = require(&NEEDS) else {
         return;
     };

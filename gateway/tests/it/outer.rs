@@ -31,7 +31,7 @@ const LOOPED: Duration = Duration::from_secs(2);
 
 /// Rome lets nothing in from the address that Milan's route would choose.
 #[test]
-fn a_peer_is_answered_from_the_address_that_it_called() {
+fn answers_leave_from_the_address_that_was_called() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip"), Tool("nft")]) else {
         return;
     };
@@ -60,7 +60,7 @@ fn a_peer_is_answered_from_the_address_that_it_called() {
 
 /// The client's own address goes, and it has another.
 #[test]
-fn an_address_that_is_removed_takes_no_packet_with_it() {
+fn removing_a_source_address_loses_no_packet() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -94,7 +94,7 @@ fn an_address_that_is_removed_takes_no_packet_with_it() {
 
 /// Everything is allowed to be behind the tunnel, and a route says that so is its other end.
 #[test]
-fn a_tunnel_that_is_led_into_itself_carries_nothing_twice() {
+fn a_tunnel_routed_into_itself_does_not_loop() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -165,7 +165,7 @@ fn with_len(address: IpAddr) -> IpNet {
     IpNet::new_assert(address, if address.is_ipv4() { 24 } else { 64 })
 }
 
-/// The address that the kernel sends from if nobody says otherwise.
+/// The address that the kernel sends from by default.
 fn source_towards(namespace: &Namespace, destination: IpAddr) -> IpAddr {
     namespace
         .run(move || {

@@ -1,5 +1,5 @@
 //! How soon packets arrive again when what was in their way has gone: a link that was down, a peer that had
-//! ended. Nobody but the test sends anything, so that nothing else can notice.
+//! ended. Only the test sends packets, so that nothing else can notice.
 //!
 //! Prints what it measured. With `STRAIT_FIGURES` set, in the release build on a quiet machine, what is
 //! promised is demanded; without, what even a busy machine must reach. Needs root, `/dev/net/tun`, `wg` and
@@ -30,7 +30,7 @@ fn a_link_that_comes_back_carries_at_once() {
     let Some(_turn) = require(&[Root, Tun, Tool("wg"), Tool("ip")]) else { return };
     let world = devices::World::start([Maker::Native, Maker::Native]);
     let devices::World { left, right, .. } = &world;
-    // The kernel asks for the other end's address anew, and a question may come too soon for the cable: it
+    // The kernel resolves the other end's address again, and its question may come too soon for the cable: it
     // asks again after a second unless it is told otherwise.
     for host in [left, right] {
         host.namespace.set(&[("ipv4/neigh/cable/retrans_time_ms", "1")]).unwrap();
@@ -60,7 +60,7 @@ fn a_link_that_comes_back_carries_at_once() {
 /// It knows where its peer is, says so at its start, and the peer need not find out that its session is worth
 /// nothing, which takes 15 s.
 #[test]
-fn a_peer_that_begins_again_is_reached_within_a_second() {
+fn a_restarted_peer_is_reached_within_a_second() {
     let Some(_turn) = require(&[Root, Tun]) else { return };
     let mut world = world::World::start(&Layout::different().without_ipv6());
     let target = world.milan().side.sees(&world.rome().side).next().unwrap();

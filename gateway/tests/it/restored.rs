@@ -1,4 +1,4 @@
-//! A machine that goes on from a snapshot, as a hypervisor tells it: all sessions begin anew, since another
+//! A machine that goes on from a snapshot, as a hypervisor tells it: all sessions begin again, since another
 //! machine may go on with those that the snapshot has. What else that means is in `pair/renewal.rs`.
 //!
 //! Needs root, `/dev/net/tun`, `unshare`, `mount`, `wg` and `wireguard-go`.
@@ -26,7 +26,7 @@ use hypervisor::Hypervisor;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the log says of it.
-const SAID: &str = "this machine was restored from a snapshot: all sessions begin anew";
+const SAID: &str = "this machine was restored from a snapshot";
 
 #[test]
 fn a_device_begins_all_sessions_anew() {
@@ -70,7 +70,7 @@ fn a_gateway_begins_all_sessions_anew() {
     world.finish();
 }
 
-/// Restores twice: while nobody sends anything, and while pings go by.
+/// Restores twice: without traffic, and during pings.
 fn check(
     hypervisor: &mut Hypervisor,
     process: &Process,

@@ -80,7 +80,7 @@ fn mtr_shows_every_hop_under_its_remapped_address() {
 }
 
 #[test]
-fn an_mtu_behind_the_far_gateway_is_learned_from_tcp() {
+fn tcp_learns_an_mtu_behind_the_far_gateway() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -98,7 +98,7 @@ fn an_mtu_behind_the_far_gateway_is_learned_from_tcp() {
 }
 
 #[test]
-fn an_mtu_behind_the_far_gateway_is_learned_from_a_datagram() {
+fn datagrams_learn_an_mtu_behind_the_far_gateway() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -118,7 +118,7 @@ fn an_mtu_behind_the_far_gateway_is_learned_from_a_datagram() {
 
 /// Here it is the kernel next to the gateway that says so: the packet never gets to the tunnel.
 #[test]
-fn the_mtu_of_the_tunnel_is_learned_from_the_near_gateway() {
+fn the_near_gateway_reports_the_tunnel_mtu() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -140,9 +140,9 @@ fn the_mtu_of_the_tunnel_is_learned_from_the_near_gateway() {
 }
 
 /// The router between the gateways carries less than their own links. The kernel learns that from
-/// the first large datagram; from then on TCP is told. Over IPv4 routers fragment and tell nobody.
+/// the first large datagram; from then on TCP is told. Over IPv4 routers fragment without an ICMP error.
 #[test]
-fn tcp_is_told_what_the_way_to_the_peer_carries() {
+fn tcp_learns_the_mtu_of_the_underlay() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -174,7 +174,7 @@ struct Node {
 
 impl Node {
     /// `mtu_bytes` is that of the link from node to pod. The pod does not know: else it would say so
-    /// in its TCP handshake, and nobody would have to learn.
+    /// in its TCP handshake, and the sender would have nothing to learn.
     fn join(world: &World, mtu_bytes: u32) -> Self {
         let gateway = &world.milan().gateway;
         let router = Namespace::router("milan-node").unwrap();

@@ -19,7 +19,7 @@ const NARROW_MTU: u32 = 1300;
 /// The router may cut datagrams: we do not forbid it. From Rome, that is; those from Milan begin on the
 /// narrow link.
 #[test]
-fn a_datagram_that_does_not_fit_is_cut_by_a_router_on_the_way() {
+fn large_datagrams_are_fragmented_by_a_router() {
     assert_fragments_arrive(false, |world| {
         let router = world.clusters.router.as_ref().unwrap();
         router.set_mtu(world.milan().name, NARROW_MTU).unwrap();
@@ -29,7 +29,7 @@ fn a_datagram_that_does_not_fit_is_cut_by_a_router_on_the_way() {
 
 /// Only who sends it may cut a datagram of IPv6.
 #[test]
-fn a_datagram_that_does_not_fit_is_cut_where_it_begins() {
+fn large_datagrams_are_fragmented_by_the_sender() {
     for is_ipv6 in [false, true] {
         assert_fragments_arrive(is_ipv6, |world| {
             for cluster in [world.rome(), world.milan()] {

@@ -27,7 +27,7 @@ const DEVICE: &str = "strait0";
 /// MTU of the device, in bytes: that of the underlay, less 80.
 const DEVICE_MTU: u32 = 1420;
 
-/// Prefixes that are led to the gateway and that nobody has.
+/// Prefixes that are routed to the gateway and that no peer has.
 const NOWHERE: [&str; 2] = ["10.99.0.0/16", "fd00:99::/64"];
 
 /// A router that looks closely: what comes out of the device must come from where it would go.
@@ -35,7 +35,7 @@ const STRICT: [(&str, &str); 2] =
     [("ipv4/conf/all/rp_filter", "1"), ("ipv4/conf/default/rp_filter", "1")];
 
 #[test]
-fn a_pod_is_told_at_once_that_nobody_has_an_address() {
+fn pods_get_icmp_errors_without_a_route() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -73,7 +73,7 @@ fn assert_told_that_nobody_has_it(engine: Engine) {
 }
 
 #[test]
-fn a_pod_is_told_at_once_that_the_peer_has_no_endpoint() {
+fn pods_get_icmp_errors_without_an_endpoint() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -105,7 +105,7 @@ fn assert_told_that_there_is_no_endpoint(engine: Engine) {
 
 /// The kernel says so itself, before it gives us the packet.
 #[test]
-fn a_pod_is_told_what_fits_into_the_device() {
+fn pods_get_the_mtu_of_the_device() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -161,7 +161,7 @@ fn a_pod_behind_source_nat_is_told_too() {
 }
 
 #[test]
-fn a_flood_to_nobody_is_not_answered_by_a_flood() {
+fn packets_without_a_peer_get_few_icmp_errors() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };

@@ -1,6 +1,6 @@
 //! Threads that help with backlog, end to end: the order stays, in the tunnel and on the wire.
 //!
-//! Needs root and `/dev/net/tun`. Two workers are forced, whatever the cores.
+//! Needs root and `/dev/net/tun`. Two workers are forced, also on one core.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 #[test]
-fn workers_keep_the_order_of_packets_and_of_counters() {
+fn workers_keep_packets_and_counters_in_order() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };

@@ -32,13 +32,13 @@ const DROP_ALL: &str = "--bounding-set=-all";
 const ADD_NET_ADMIN: &str = "--bounding-set=-all,+net_admin";
 
 #[test]
-fn a_gateway_that_is_not_root_joins_clusters_with_net_admin_alone() {
+fn net_admin_suffices_for_a_gateway_without_root() {
     joins_clusters(Path::new(STRAIT));
 }
 
 #[test]
 #[ignore = "builds a release: make image-check"]
-fn the_binary_of_the_image_joins_clusters_without_being_root() {
+fn the_image_binary_joins_clusters_without_root() {
     joins_clusters(&image::binary());
 }
 
@@ -69,7 +69,7 @@ fn joins_clusters(binary: &Path) {
 }
 
 #[test]
-fn a_file_with_the_capability_starts_only_where_that_was_added() {
+fn the_capability_file_starts_only_with_net_admin() {
     if !check(&[Root, Tool("setcap"), Tool("setpriv")]) {
         return;
     }
@@ -122,7 +122,7 @@ fn programs(program: &Path) -> (TempDir, [PathBuf; 2]) {
 }
 
 /// What starts `program` as the runtime does: its files are its user's, and it may open the device,
-/// whatever the mode of this machine's is.
+/// also if its mode on this machine forbids it.
 fn start(world: &World, program: &Path) -> PathBuf {
     let scratch = world.clusters.scratch.path().display();
     let device = program.with_file_name("tun");

@@ -33,7 +33,7 @@ const SHARED: [(&str, &str); 9] = [
 const OTHER_NAMESPACE: &str = "network";
 
 #[test]
-fn the_chart_has_the_files_that_the_rest_of_deploy_has() {
+fn the_chart_has_the_files_of_deploy() {
     let deploy = root().join("deploy");
     let definitions = |folder: &Path| -> BTreeSet<String> {
         let names = fs::read_dir(folder).unwrap();
@@ -76,7 +76,7 @@ fn the_chart_renders_the_base() {
 }
 
 #[test]
-fn what_is_optional_is_what_the_other_folders_have() {
+fn optional_objects_equal_those_of_other_folders() {
     let Some(tools) = Tools::find() else { return };
     let mut wanted = tools.kustomize("monitoring");
     let path = root().join("deploy/standalone/gateway-networkpolicy.yaml");

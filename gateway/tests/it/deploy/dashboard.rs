@@ -16,7 +16,7 @@ use crate::harness::require::check;
 const COLUMNS: u64 = 24;
 
 #[test]
-fn panels_and_variables_ask_for_what_gateways_and_agents_serve() {
+fn panels_and_variables_use_metrics_that_exist() {
     let Some(served) = served() else {
         return;
     };
@@ -75,7 +75,7 @@ fn expressions_of_panels_are_expressions() {
 }
 
 #[test]
-fn every_variable_is_defined_before_it_is_used_and_used() {
+fn every_variable_is_defined_and_used() {
     let dashboard = dashboard();
     let used = |text: &str| -> BTreeSet<String> {
         let name = |rest: &str| rest.chars().take_while(|next| next.is_alphabetic()).collect();
@@ -100,7 +100,7 @@ fn every_variable_is_defined_before_it_is_used_and_used() {
 }
 
 #[test]
-fn panels_have_a_place_of_their_own_a_source_and_an_explanation() {
+fn panels_have_a_place_source_and_description() {
     let dashboard = dashboard();
     let mut ids = BTreeSet::new();
     let mut taken = BTreeSet::new();

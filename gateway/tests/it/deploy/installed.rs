@@ -107,7 +107,7 @@ async fn the_chart_is_installed_upgraded_and_removed() {
 }
 
 #[tokio::test]
-async fn the_chart_makes_an_id_up_and_keeps_it() {
+async fn the_chart_generates_an_id_once() {
     let Some(tools) = Tools::find() else { return };
     let Some(server) = ApiServer::start().await else { return };
     tools.speak_to(&server);
@@ -166,7 +166,7 @@ fn wait_for_definitions(tools: &Tools, definitions: &str) {
     tools.kubectl_says(&wait, definitions);
 }
 
-/// All that was applied is there as it was written: a field that nobody knows would be gone.
+/// All that was applied is there as it was written: the server would remove an unknown field.
 fn assert_kept(tools: &Tools, applied: &str) {
     let mut applied = objects(applied);
     // What a definition has of its own is for the tests of control.

@@ -36,7 +36,7 @@ case "$name $*" in
     *"get pod node "*) [ "$cluster" = rome ] && printf %s 172.18.0.2 || printf %s 172.18.0.4 ;;
     *" exec pod -- iperf3 "*"--client 10.7"*) mbits=2500 ;;
     *" exec node -- iperf3 "*"--client 172.18."*) mbits=10000 ;;
-    *" -- iperf3 "*) echo "nobody is there" >&2; exit 1 ;;
+    *" -- iperf3 "*) echo "no server is there" >&2; exit 1 ;;
 esac
 status=$?
 if [ -n "${mbits-}" ]; then
@@ -120,7 +120,7 @@ fn wrong_arguments_exit_64_and_touch_nothing() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_a_remedy_before_anything_is_made() {
+fn missing_requirements_are_named_before_any_change() {
     let none = Machine::with(&["strait"]).measure(&[]);
     assert_eq!(none.status.code(), Some(69));
     for needle in ["docker: install", "kind: go install", "kubectl: install"] {
@@ -167,7 +167,7 @@ fn two_clusters_are_made_joined_and_measured() {
         let place = rest.find(step).unwrap_or_else(|| panic!("{step:?} not in its turn:\n{calls}"));
         rest = &rest[place..];
     }
-    // Nobody's own clusters are asked.
+    // The user's own clusters are not asked.
     for call in calls.lines() {
         let is_ours = call.contains("--kubeconfig")
             || ["docker ", "kind load", "kind get", "kubectl kustomize"]
@@ -178,7 +178,7 @@ fn two_clusters_are_made_joined_and_measured() {
 }
 
 #[test]
-fn clusters_that_are_there_are_taken_and_deleted_only_when_asked() {
+fn existing_kind_clusters_are_reused_and_kept() {
     let machine = Machine::with(&TOOLS);
 
     let again = machine.measure(&[("CLUSTERS", "strait-milan other strait-rome")]);
@@ -210,7 +210,7 @@ fn pods_without_a_name_here_are_no_figure() {
 }
 
 #[test]
-fn the_clusters_have_the_prefixes_that_the_base_says() {
+fn kind_clusters_have_the_prefixes_of_the_base() {
     let cluster = yaml(&root().join("deploy/kind/cluster.yaml"));
     let networks = fs::read_to_string(root().join("deploy/standalone/networks.yaml")).unwrap();
     let networks = objects(&networks);

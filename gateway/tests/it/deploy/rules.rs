@@ -56,7 +56,7 @@ fn with_variable(series: &str, label: &str) -> String {
 }
 
 #[test]
-fn an_alert_says_how_bad_it_is_and_what_to_do() {
+fn alerts_have_a_severity_and_a_remedy() {
     let alerts = alerts();
     let names: BTreeSet<_> = alerts.iter().map(|alert| text(alert, "/alert")).collect();
     assert_eq!(names.len(), alerts.len(), "two alerts of one name");

@@ -50,7 +50,7 @@ fn ask() -> Option<Served> {
     })
     .unwrap();
     let text = peering.in_rome.get("/metrics");
-    // Only now: it leads packets elsewhere, as no pod here is the gateway.
+    // Last: it routes packets away, as no pod here is the gateway.
     let text = text + &of_agent(&peering);
     peering.finish();
 

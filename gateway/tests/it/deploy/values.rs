@@ -8,7 +8,7 @@ use crate::deploy::root;
 use crate::deploy::tools::{Tools, chart, id, yaml};
 
 #[test]
-fn every_value_is_in_the_table_of_the_readme() {
+fn every_chart_value_is_in_the_readme() {
     let readme = fs::read_to_string(root().join("deploy/README.md")).unwrap();
     let mut names = Vec::new();
     collect_names("", &yaml(&chart().join("values.yaml")), &mut names);
@@ -193,7 +193,7 @@ fn effects() -> Vec<Effect> {
 }
 
 #[test]
-fn a_digest_says_more_than_a_tag_and_policies_can_be_left_out() {
+fn a_digest_replaces_the_tag_policies_are_optional() {
     let Some(tools) = Tools::find() else { return };
     let digest = format!("sha256:{}", "0".repeat(64));
 

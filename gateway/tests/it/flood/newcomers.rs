@@ -71,7 +71,7 @@ const RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 const CALM: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_new_peer_connects_within_six_seconds_under_flood() {
+fn new_peers_connect_within_six_seconds_under_flood() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else { return };
     let hub = Hub::start();
     let own = Sources { address: NEWCOMER, addresses: 1, port: PORT, ports: NEWCOMERS };
@@ -307,7 +307,7 @@ impl Flood {
     }
 }
 
-/// Whoever was late catches up, a millisecond's worth at a time.
+/// A thread that is late catches up, a millisecond's worth at a time.
 fn send(key: PublicKey, sources: Sources, shared: &(AtomicBool, AtomicU64)) {
     let (is_over, sent) = shared;
     let raw = Some(Protocol::from(libc::IPPROTO_RAW));

@@ -13,7 +13,7 @@ use strait_lab::process::find;
 use strait_lab::wait_until;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-/// The kernel forwards while we write. The rest is for a machine that is busy elsewhere.
+/// The kernel forwards while we write. The rest is for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The side of a gateway that a packet comes from.

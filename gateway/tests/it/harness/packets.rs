@@ -169,7 +169,7 @@ impl Packet {
     pub(crate) fn between(&self, source: IpAddr, destination: IpAddr) -> Vec<u8> {
         let protocol = self.content.protocol(self.is_ipv6);
         let transport = match self.part {
-            // Anything: nobody may take it for a header.
+            // Any bytes: they must not be taken for a header.
             Part::Later { .. } => self.payload.clone(),
             Part::Whole | Part::First => self.transport(source, destination),
         };

@@ -1,6 +1,6 @@
-//! Strait in Rome, somebody else's WireGuard in Milan.
+//! Strait in Rome, another WireGuard implementation in Milan.
 //!
-//! Nobody else remaps, so nftables does it beside the other implementation, with the rules that Liqo
+//! The others do not remap, so nftables does it beside the other implementation, with the rules that Liqo
 //! installs in its gateways: destinations from the pod to the tunnel, sources the other way.
 
 use std::fs;
@@ -157,7 +157,7 @@ impl Pair {
         let partner = installed.partner;
         let initiator = terms.initiator;
         let mut pair = Self { clusters, partner, process, interface, initiator, preshared_key };
-        // Who answers comes first, so that the first initiation finds somebody.
+        // The responder starts first, so that the first initiation is answered.
         if initiator == Initiator::Strait {
             pair.configure();
         }

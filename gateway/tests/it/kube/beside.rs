@@ -41,7 +41,7 @@ enum Release {
 }
 
 #[test]
-fn every_release_of_liqo_starts_it_and_it_carries_what_the_others_remap() {
+fn every_liqo_release_starts_it_without_remapping() {
     let Some(_turn) = require(&[Root, Tun, Tool("nft"), Tool("ip")]) else {
         return;
     };

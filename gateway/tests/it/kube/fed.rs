@@ -146,7 +146,7 @@ impl Fed {
         self.take(name).stop().unwrap();
     }
 
-    /// A gateway that whoever has it is to end. Without a word to it, dropping it kills.
+    /// Hands over a gateway, for the caller to stop. Dropping it kills it.
     pub(crate) fn take(&mut self, name: &str) -> Process {
         self.gateways.remove(name).unwrap()
     }
@@ -359,7 +359,7 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
         Mode::Server => arguments.extend(["--mode=server".into(), "--listen-ports=51840".into()]),
         Mode::Client => arguments.extend([
             "--mode=client".to_owned(),
-            // Nobody is at the first.
+            // The first does not answer.
             format!("--endpoint-address=198.51.100.9,{}", other.underlay),
             "--dns-check-interval=1m".to_owned(),
             "--endpoint-port=51840".to_owned(),

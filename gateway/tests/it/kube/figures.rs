@@ -41,7 +41,7 @@ const PRECISION: Duration = Duration::from_millis(1);
 
 /// From the write of an object to the first packet that it lets pass.
 #[test]
-fn a_change_is_in_force_for_packets_before_anybody_waits_for_it() {
+fn set_returns_after_the_change_is_in_force() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -127,7 +127,7 @@ fn a_gateway_forwards_soon_after_its_start() {
 
 /// From the signal until they are all in the table.
 #[test]
-fn a_thousand_peers_of_a_file_are_in_force_within_a_second_and_64_mib() {
+fn a_thousand_peers_are_configured_in_one_second() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -174,7 +174,7 @@ fn peak_memory(process: u32) -> f64 {
 }
 
 /// The throughput of one stream while a hundred changes a second arrive, to that while as many changes of
-/// somebody else's object do, which says as much, to somebody who only reads them: what the API server costs
+/// another tenant's object, of the same size, arrive at a plain watcher: what the API server costs
 /// is not the gateway's, and grows with the object and the number of its writers. In turn, in slices of one
 /// stream, as the machine is another one every few seconds.
 #[test]

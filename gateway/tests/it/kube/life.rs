@@ -88,7 +88,7 @@ fn changes_of_objects_are_followed_while_everything_runs() {
     fed.apply::<PublicKey>(&json!({"spec": key.spec}));
     wait_for_ping(rome, target);
 
-    // Somebody deletes the namespace with everything in it: the peer goes, the gateway stays.
+    // The namespace is deleted with everything in it: the peer goes, the gateway stays.
     fed.ask(|client| async move {
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
         namespaces.delete(NAMESPACE, &DeleteParams::default()).await.unwrap();
@@ -105,7 +105,7 @@ fn changes_of_objects_are_followed_while_everything_runs() {
 
 /// Its Service has another port, so both templates make other pods, one after the other.
 #[test]
-fn a_server_that_has_moved_is_called_where_it_is_now() {
+fn a_moved_server_is_called_at_its_address() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -132,7 +132,7 @@ fn a_server_that_has_moved_is_called_where_it_is_now() {
 
 /// Each key changes by itself, and the other cluster's object follows a moment later, or went before.
 #[test]
-fn a_rotated_secret_is_taken_up_without_losing_a_packet() {
+fn a_rotated_secret_costs_no_packet() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -161,7 +161,7 @@ fn a_rotated_secret_is_taken_up_without_losing_a_packet() {
 
 /// The object of the peer has the key that this gateway has for a while.
 #[test]
-fn our_own_key_is_refused_as_that_of_the_peer_for_as_long_as_it_is_ours() {
+fn our_own_key_is_refused_for_a_peer() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -190,7 +190,7 @@ fn our_own_key_is_refused_as_that_of_the_peer_for_as_long_as_it_is_ours() {
 }
 
 #[test]
-fn an_outage_of_the_api_servers_costs_no_packet() {
+fn an_api_server_outage_costs_no_packet() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -231,7 +231,7 @@ fn an_outage_of_the_api_servers_costs_no_packet() {
 }
 
 #[test]
-fn a_gateway_that_remembers_forwards_again_before_its_api_server_answers() {
+fn a_saved_state_forwards_without_an_api_server() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
@@ -240,7 +240,7 @@ fn a_gateway_that_remembers_forwards_again_before_its_api_server_answers() {
     };
     let target = peering.target();
     let state = peering.in_milan.folder().join("state.json");
-    // The server, which nobody told where the client is.
+    // The server, which has no endpoint of the client.
     let mut arguments = alone(peering.rome(), Mode::Server);
     arguments.push(format!("--state-file={}", state.display()));
     peering.in_milan.stop("gateway");

@@ -45,7 +45,7 @@ pub(crate) fn assert_observed(fed: &Fed) {
     assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
 }
 
-/// Whoever reaches the port of `gateway` may read, and only its own host may change the log filter.
+/// Any host that reaches the port of `gateway` may read; only its own host may change the log filter.
 pub(crate) fn assert_only_read_from_outside(gateway: &Cluster, outside: &Cluster) {
     let address = SocketAddr::new(gateway.underlay, HEALTH.port());
     let put = move || scrape::put(address, "/log?level=debug");

@@ -42,12 +42,12 @@ use crate::kube::standalone::pods::{Exposed, Pod, expose};
 const LOOK: Duration = Duration::from_millis(20);
 
 #[test]
-fn the_standby_of_a_client_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+fn a_client_standby_takes_over_from_the_leader() {
     one_after_another(Mode::Client);
 }
 
 #[test]
-fn the_standby_of_a_server_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+fn a_server_standby_takes_over_from_the_leader() {
     one_after_another(Mode::Server);
 }
 
@@ -84,7 +84,7 @@ fn one_after_another(mode: Mode) {
     node.start(&mut in_rome, "two", &replica);
     assert_eq!(active(&in_rome), ["one"]);
 
-    // Without an API server nobody can be elected, and nobody has to.
+    // Without an API server no leader can be elected, and none has to be.
     in_rome.kill_api_server();
     let ping = Ping::new(target, 300).run(&rome.pod).unwrap();
     assert!(ping.is_perfect(), "{ping:?}");
@@ -99,19 +99,19 @@ fn one_after_another(mode: Mode) {
 
     let one = in_rome.take("one");
     let missed = gap(&rome.pod, target, || drop(one), || node.follow(&in_rome));
-    eprintln!("killed: nobody forwards for {missed:?}");
+    eprintln!("killed: no replica forwards for {missed:?}");
     assert!(missed <= promised(2_000), "{missed:?}");
     assert_eq!(active(&in_rome), ["two"]);
 
     node.start(&mut in_rome, "three", &replica);
     let two = in_rome.take("two");
     let left = gap(&rome.pod, target, || two.stop().unwrap(), || node.follow(&in_rome));
-    eprintln!("left: nobody forwards for {left:?}");
+    eprintln!("left: no replica forwards for {left:?}");
     assert!(left.is_zero(), "{left:?}");
     assert_eq!(active(&in_rome), ["three"]);
     in_rome.wait_for("Connected");
 
-    // Nobody is there to take its place.
+    // No other replica can take its place.
     in_rome.finish();
     in_milan.finish();
 }
@@ -146,7 +146,7 @@ impl Node {
         .unwrap();
     }
 
-    /// Leads packets to the active replica, and whoever asks for a server.
+    /// Routes packets and calls of a server to the active replica.
     fn follow(&mut self, fed: &Fed) {
         let active = active(fed);
         assert!(active.len() <= 1, "{active:?}");
@@ -179,7 +179,7 @@ fn of_several(whole: &[String], name: &str) -> Vec<String> {
     arguments
 }
 
-/// For how long nobody forwards when `end` ends the active one, while `follow` is called again and again.
+/// For how long no replica forwards when `end` ends the active one, while `follow` is called again and again.
 fn gap(
     from: &Namespace,
     target: IpAddr,
@@ -204,7 +204,7 @@ fn gap(
     INTERVAL * u32::try_from(report.unanswered.len()).unwrap()
 }
 
-/// For how long nobody may forward.
+/// For how long no replica may forward.
 fn promised(milliseconds: u64) -> Duration {
     Duration::from_millis(if is_strict() { milliseconds } else { 10_000 })
 }

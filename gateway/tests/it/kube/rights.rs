@@ -27,7 +27,7 @@ impl fmt::Display for Right {
 }
 
 /// Rights that two joined and parted clusters do not show, or not each time, and why they are needed.
-struct Elsewhere {
+struct Exempt {
     /// As [`Right`] is written.
     rights: &'static [&'static str],
     #[expect(dead_code, reason = "for who reads this")]
@@ -35,8 +35,8 @@ struct Elsewhere {
 }
 
 /// Of the operator.
-const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
-    Elsewhere {
+const OPERATOR_EXEMPT: &[Exempt] = &[
+    Exempt {
         rights: &[
             "create deployments.apps",
             "create rolebindings.rbac.authorization.k8s.io",
@@ -48,7 +48,7 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "the API server asks for it when a patch makes the object",
     },
-    Elsewhere {
+    Exempt {
         rights: &[
             "bind clusterroles.rbac.authorization.k8s.io",
             "update gatewayclients/finalizers.networking.liqo.io",
@@ -58,7 +58,7 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "the API server asks for it: for a binding, and for an owner that is held back",
     },
-    Elsewhere {
+    Exempt {
         rights: &[
             "get deployments.apps",
             "get nodes.",
@@ -73,7 +73,7 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "while not all of a kind are known, each is asked for",
     },
-    Elsewhere {
+    Exempt {
         rights: &[
             "delete deployments.apps",
             "delete wggatewayclients.networking.liqo.io",
@@ -81,7 +81,7 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "a template that changes what selects pods, or the kind or the name",
     },
-    Elsewhere {
+    Exempt {
         rights: &[
             "delete services.",
             "delete servicemonitors.monitoring.coreos.com",
@@ -89,19 +89,19 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "metrics that are asked for, and then are not",
     },
-    Elsewhere {
+    Exempt {
         rights: &["get ips.ipam.liqo.io", "get networks.ipam.liqo.io"],
-        why: "whether what holds a prefix or an address is gone, before somebody else gets that",
+        why: "whether what holds a prefix or an address is gone, before another object gets that",
     },
-    Elsewhere {
+    Exempt {
         rights: &["delete networks.ipam.liqo.io"],
         why: "a prefix that a Configuration no longer has",
     },
-    Elsewhere {
+    Exempt {
         rights: &["patch ips.ipam.liqo.io", "patch ips/status.ipam.liqo.io"],
         why: "an IP that a user makes",
     },
-    Elsewhere {
+    Exempt {
         rights: &[
             "create endpointslices.discovery.k8s.io",
             "delete endpointslices.discovery.k8s.io",
@@ -110,9 +110,9 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "an IP that asks for a service",
     },
-    Elsewhere { rights: &["patch secrets."], why: "keys of the user's own, to be labelled" },
-    Elsewhere { rights: &["patch events.events.k8s.io"], why: "an Event that happens again" },
-    Elsewhere {
+    Exempt { rights: &["patch secrets."], why: "keys of the user's own, to be labelled" },
+    Exempt { rights: &["patch events.events.k8s.io"], why: "an Event that happens again" },
+    Exempt {
         rights: &[
             "create clusterrolebindings.rbac.authorization.k8s.io",
             "delete clusterrolebindings.rbac.authorization.k8s.io",
@@ -125,8 +125,8 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
 ];
 
 /// Of a gateway.
-const GATEWAY_ELSEWHERE: &[Elsewhere] = &[
-    Elsewhere {
+const GATEWAY_EXEMPT: &[Exempt] = &[
+    Exempt {
         rights: &[
             "create leases.coordination.k8s.io",
             "get leases.coordination.k8s.io",
@@ -136,10 +136,10 @@ const GATEWAY_ELSEWHERE: &[Elsewhere] = &[
         ],
         why: "several replicas",
     },
-    Elsewhere { rights: &["patch events."], why: "an Event that happens again" },
-    Elsewhere {
+    Exempt { rights: &["patch events."], why: "an Event that happens again" },
+    Exempt {
         rights: &["update connections.networking.liqo.io"],
-        why: "a Connection that somebody has changed",
+        why: "a Connection that another client has changed",
     },
 ];
 
@@ -152,8 +152,8 @@ pub(crate) fn assert_needed(logs: &[String]) {
     let of_operator = |account: &str| account == OPERATOR;
     let of_gateways = |account: &str| account.starts_with(GATEWAYS);
     let wrong = [
-        compare("strait-operator", &operator, &used(logs, of_operator), OPERATOR_ELSEWHERE),
-        compare("strait-gateway", &gateway, &used(logs, of_gateways), GATEWAY_ELSEWHERE),
+        compare("strait-operator", &operator, &used(logs, of_operator), OPERATOR_EXEMPT),
+        compare("strait-gateway", &gateway, &used(logs, of_gateways), GATEWAY_EXEMPT),
     ]
     .concat();
 
@@ -165,11 +165,11 @@ fn compare(
     role: &str,
     rules: &[Option<Vec<PolicyRule>>],
     used: &Used,
-    elsewhere: &[Elsewhere],
+    exempt: &[Exempt],
 ) -> Vec<String> {
     assert!(!used.rights.is_empty(), "{role}: no call at all is in the log");
     let granted = granted(rules.iter().flatten().flatten());
-    let known: BTreeSet<_> = elsewhere.iter().flat_map(|known| known.rights).copied().collect();
+    let known: BTreeSet<_> = exempt.iter().flat_map(|known| known.rights).copied().collect();
     let written: BTreeSet<_> = granted.iter().map(Right::to_string).collect();
 
     let unused = granted.difference(&used.rights).map(Right::to_string);
@@ -204,13 +204,13 @@ struct Used {
     refused: BTreeSet<Right>,
 }
 
-/// What whoever `is_meant` asked for.
+/// The rights that the users with `is_meant` used.
 fn used(logs: &[String], is_meant: impl Fn(&str) -> bool) -> Used {
     let events = logs.iter().flat_map(|log| log.lines());
     let events = events.map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut used = Used::default();
     for event in events.filter(|event| is_meant(text(event, "/user/username"))) {
-        // Without an object it is a question about the API itself, which everybody may ask.
+        // Without an object it is a question about the API itself, which needs no right.
         if event["objectRef"].is_null() {
             continue;
         }

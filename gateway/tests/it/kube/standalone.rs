@@ -103,7 +103,7 @@ fn strait(local: &Site, remote: &Site, verb: &[&str], more: &[&str]) -> Output {
     output
 }
 
-/// Whoever is in `from` reaches the API server of `to` there, on `port`, as if it were its own.
+/// Makes the API server of `to` reachable on the loopback of `from`, on the same `port`.
 pub(crate) fn forward(from: &Arc<Namespace>, to: &Arc<Namespace>, port: u16) {
     let listener = from.run(move || Ok(TcpListener::bind(("127.0.0.1", port)).unwrap())).unwrap();
     let there = Arc::clone(to);

@@ -15,7 +15,7 @@ use crate::kube::peering::Peering;
 
 /// As nodes and their processes do, which the `Configuration` does not name.
 #[test]
-fn whoever_is_no_pod_is_seen_under_the_first_external_address() {
+fn nodes_are_masqueraded_with_the_first_external_address() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };

@@ -36,7 +36,7 @@ use crate::harness::STRAIT;
 
 const PORT: u16 = 51840;
 
-/// Where the other peers are said to be: there are as many addresses as anybody wants, and nobody is there.
+/// The port of the other peers' endpoints: any number of addresses, and no listener.
 const AWAY_PORT: u16 = 9;
 
 const HUB: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(10, 77, 0, 1)];
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Others {
     /// Peers without an endpoint, of which nothing is ever heard.
     Silent,
-    /// Peers with an endpoint where nobody is.
+    /// Peers with an endpoint that does not answer.
     Away,
     /// One peer with so many allowed IPs, and no routes.
     AllOne,
@@ -324,7 +324,7 @@ fn sections(count: usize, others: Others) -> Vec<PeerSection> {
         .collect()
 }
 
-/// A key that nobody has: any bytes are a point of the curve or of its twist.
+/// A key without a private key that is known: any bytes are a point of the curve or of its twist.
 pub(crate) fn other_key(number: u32) -> PublicKey {
     let mut bytes = [0x55; 32];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -354,7 +354,7 @@ fn first_answer(initiation: &[u8], start: Instant) -> Duration {
         }
     }
 
-    panic!("nobody answers");
+    panic!("no answer");
 }
 
 impl Resident {

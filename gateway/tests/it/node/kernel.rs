@@ -40,7 +40,7 @@ async fn routes(handle: &Handle) -> Vec<(u8, String)> {
     routes
         .into_iter()
         .map(|mut route| {
-            // Counts down while nobody looks.
+            // Counts down all the time.
             route.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
             (route.header.protocol.into(), format!("{route:?}"))
         })

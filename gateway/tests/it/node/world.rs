@@ -261,7 +261,7 @@ impl World {
         self.put_agent_in(AGENTS, node, is_ready);
     }
 
-    /// The same, wherever somebody made it.
+    /// The same, in another namespace.
     pub(crate) fn put_agent_in(&self, namespace: &str, node: usize, is_ready: bool) {
         let status = if is_ready { "True" } else { "False" };
         let pod = json!({
@@ -343,12 +343,12 @@ impl World {
         self.runtime.block_on(api.delete(CONFIGURATION, &DeleteParams::default())).unwrap();
     }
 
-    /// Has the fabric itself answer for the remote to whatever reaches it.
+    /// Makes the fabric answer for the remote to all packets that reach it.
     pub(crate) fn set_trap(&self) {
         self.fabric.add_address("lo", net(REMOTE, 32)).unwrap();
     }
 
-    /// Gives a node an interface that is nobody's.
+    /// Gives a node an interface that no agent made.
     pub(crate) fn make_link(&self, node: usize, name: &str) {
         connect((&self.pods[node - 1], "spare"), (&self.nodes[node - 1], name), MTU).unwrap();
     }
@@ -564,7 +564,7 @@ fn wire(fabric: &Namespace, nodes: &[Arc<Namespace>]) {
     }
 }
 
-/// Whoever is in `node` reaches the API server there as if it were its own.
+/// Makes the API server reachable on the loopback of `node`.
 fn forward(node: &Namespace, port: u16) {
     let listener = node.run(move || Ok(TcpListener::bind(("127.0.0.1", port)).unwrap())).unwrap();
     // Ends with the test.

@@ -1,4 +1,4 @@
-//! One command joins both, by whoever has the kubeconfigs of both.
+//! One command joins two clusters, with the kubeconfigs of both.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const CONNECT: [&str; 5] = [
 ];
 
 #[test]
-fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
+fn one_command_joins_and_one_parts_clusters() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };

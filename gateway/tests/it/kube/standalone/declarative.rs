@@ -57,7 +57,7 @@ spec:
 ";
 
 #[test]
-fn clusters_are_joined_by_files_and_go_over_to_another_template() {
+fn files_join_clusters_and_switch_the_template() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };

@@ -121,7 +121,7 @@ impl Member {
         self.site.names(via.site.name)[place].clone()
     }
 
-    /// Whom its pods see where somebody behind `hub` sends whom the hub does not know.
+    /// The source that its pods see for packets from behind `hub` that the hub does not know.
     fn calls_strangers_of(&self, hub: &Self) -> IpAddr {
         let (id, path) = (hub.site.name, "{.status.remote.cidr.external[0]}");
         let get = format!("kubectl -n liqo-tenant-{id} get configuration {id} -o jsonpath={path}");
@@ -146,7 +146,7 @@ impl Member {
 }
 
 #[test]
-fn a_hub_tells_its_spokes_apart_and_none_disturbs_another() {
+fn spokes_of_a_hub_do_not_disturb_another() {
     let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
         return;
     };
@@ -207,7 +207,7 @@ fn assert_tcp(from: &Member, to: &Member, target: IpAddr, seen_as: IpAddr) {
 fn spokes_reach_each_other_only_where_all_three_say_so(three: &Three) {
     let Three { rome, naples, milan, .. } = three;
     let [of_rome, of_naples] = [rome, naples].map(|spoke| milan.prefix_at(spoke, 0));
-    assert_eq!(rome.answers(milan.calls(naples)), 0, "nobody said anything");
+    assert_eq!(rome.answers(milan.calls(naples)), 0, "spokes do not reach each other by default");
 
     // Rome alone: what it sends arrives as from a stranger of the hub, and no answer finds back.
     rome.adds(milan, "remote", &of_naples);

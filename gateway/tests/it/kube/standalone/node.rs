@@ -132,7 +132,7 @@ impl NodeOf {
         self.running.insert(uid, Running { process, template, tenant, pod, network });
     }
 
-    /// Starts `words`, variables first, as whoever has the kubeconfig.
+    /// Starts `words`, variables first, with the rights of the kubeconfig.
     fn run_in(
         &self,
         namespace: &Namespace,

@@ -4,7 +4,7 @@
 //!   pod ─ node ─ uplink        each pod has a link of its own, and the node a route to it
 //! ```
 //!
-//! Nobody else knows addresses of pods, as in most clouds: what leaves by the uplink has the node's.
+//! Only the node knows addresses of pods, as in most clouds: what leaves by the uplink has the node's.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
