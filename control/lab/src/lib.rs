@@ -535,6 +535,8 @@ fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
 
     Command::new(program)
         .args(arguments)
+        // Collecting garbage is a third of what a server of a short test costs.
+        .envs([("GOGC", "off"), ("GOMEMLIMIT", "512MiB")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
