@@ -23,7 +23,7 @@ use crate::Count;
 /// How often each message is sent again.
 const REPEATED: u32 = 1_000_000;
 
-/// What a gateway may hold more of under attack than in peace, in bytes: whom it has heard of.
+/// How much more a gateway may hold under attack than without, in bytes: the sources that it remembers.
 const MEMORY_MAX: usize = 4 << 20;
 
 /// Between two messages of the attacker: a million a second.

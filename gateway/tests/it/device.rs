@@ -360,7 +360,7 @@ fn peers_keep_their_endpoints_when_a_key_returns() {
 }
 
 #[test]
-fn a_device_talks_to_wireguard_go_whoever_begins() {
+fn a_device_talks_to_wireguard_go() {
     let needs = [&NEEDS[..], &[Tool("wireguard-go")]].concat();
     let Some(_turn) = require(&needs) else { return };
     for makers in [[Maker::Native, Maker::WireguardGo], [Maker::WireguardGo, Maker::Native]] {

@@ -33,7 +33,7 @@ const NEEDS: [Need; 5] = [Root, Tun, Tool("wg"), Tool("nft"), Tool("ip")];
 const ACROSS_A_REKEY: Duration = Duration::from_secs(135);
 
 #[test]
-fn pods_talk_whoever_initiates() {
+fn pods_talk_with_either_side_as_initiator() {
     let Some(_turn) = require(&NEEDS) else {
         return;
     };

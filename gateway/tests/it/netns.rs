@@ -274,7 +274,7 @@ fn a_reload_keeps_packets_and_sessions() {
     let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
     for cluster in [rome, milan] {
         let mut config = cluster.config.clone();
-        config.peers.push(somebody_else());
+        config.peers.push(absent_peer());
         cluster.process().unwrap().reload(&config, &world.clusters.scratch).unwrap();
         wait_until("the new peer was there", Duration::from_secs(5), || {
             Ok(cluster.metrics()?.has("strait_peer_has_session", &[("peer", "naples")]))
@@ -518,7 +518,7 @@ fn last_handshake(cluster: &Cluster) -> Option<String> {
 }
 
 /// A peer that never shows up.
-fn somebody_else() -> PeerSection {
+fn absent_peer() -> PeerSection {
     let allowed_ips = vec!["192.0.2.0/24".parse().unwrap()];
 
     PeerSection::new("naples", PrivateKey::generate().public_key(), allowed_ips)

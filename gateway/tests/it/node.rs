@@ -260,7 +260,7 @@ fn vxlan_is_chosen_and_conflicts_are_reported() {
     };
     world.put_gateway(1);
     world.put_configuration(&["10.71.0.0/16", "172.18.0.0/16"]);
-    // Strict wherever the device itself does not say otherwise.
+    // Strict unless the device itself is not.
     for node in &world.nodes {
         node.set(&[("ipv4/conf/all/rp_filter", "1"), ("ipv4/conf/uplink/rp_filter", "2")]).unwrap();
     }

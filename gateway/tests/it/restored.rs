@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SAID: &str = "this machine was restored from a snapshot";
 
 #[test]
-fn a_device_begins_all_sessions_anew() {
+fn a_restored_device_renews_all_sessions() {
     let needs = [Root, Tun, Tool("unshare"), Tool("mount"), Tool("wg"), Tool("wireguard-go")];
     let Some(_turn) = require(&needs) else { return };
     for makers in [[Maker::Native, Maker::WireguardGo], [Maker::Boringtun, Maker::Native]] {
@@ -50,7 +50,7 @@ fn a_device_begins_all_sessions_anew() {
 
 /// That of the server, which knows only where it heard its peer.
 #[test]
-fn a_gateway_begins_all_sessions_anew() {
+fn a_restored_gateway_renews_all_sessions() {
     let Some(_turn) = require(&[Root, Tun, Tool("unshare"), Tool("mount")]) else { return };
     let mut world = world::World::prepare(&Layout::equal().without_ipv6());
     let clusters = &mut world.clusters;

@@ -40,11 +40,11 @@ fn pods_get_icmp_errors_without_a_route() {
         return;
     };
     for engine in Engine::ALL {
-        assert_told_that_nobody_has_it(engine);
+        assert_no_route_is_reported(engine);
     }
 }
 
-fn assert_told_that_nobody_has_it(engine: Engine) {
+fn assert_no_route_is_reported(engine: Engine) {
     let world = World::start_with(&Layout::equal(), |clusters| {
         clusters.rome.gateway.set(&STRICT).unwrap();
         clusters.rome.config.set_engine(engine.name());

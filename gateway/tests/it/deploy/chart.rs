@@ -1,4 +1,4 @@
-//! The chart: what it renders is the kustomize base, wherever it is installed.
+//! The chart: what it renders is the kustomize base, in any namespace.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -33,7 +33,7 @@ fn panels_and_variables_use_metrics_that_exist() {
 
 /// What is Liqo's and has another name with us need not be there twice.
 #[test]
-fn whatever_is_ours_is_on_a_panel() {
+fn each_metric_of_ours_is_on_a_panel() {
     let Some(served) = served() else {
         return;
     };

@@ -296,7 +296,7 @@ pub(crate) fn error_about(
     message.extend(rest.to_be_bytes());
     message.extend(quote);
 
-    // From the one to whom it was sent, to the one who sent it.
+    // From the receiver of the quoted packet to its sender.
     let protocol = if is_ipv6 { ICMPV6 } else { ICMP };
     let pseudo = pseudo_header(destination, source, protocol, message.len());
     let covered = if is_ipv6 { [&pseudo[..], &message].concat() } else { message.clone() };

@@ -23,7 +23,7 @@ use crate::kube::peering::{Peering, alone};
 const OUTAGE: Duration = Duration::from_secs(60);
 
 #[test]
-fn clusters_are_joined_whichever_end_is_the_server() {
+fn clusters_are_joined_with_either_server() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
