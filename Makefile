@@ -31,9 +31,9 @@ test: ## Every test that CI runs; the long ones are make soak and make fuzz
 
 .PHONY: soak
 soak: export PATH := $(PATH):$(CURDIR)/target/tools
-soak: ## Tests that take minutes each, one at a time
+soak: ## Floods, rekeys, many peers, recovery and replicas with every case, one test at a time
 	@.ci/setup test
-	.ci/test --profile soak --workspace --run-ignored only
+	STRAIT_SLOW=1 .ci/test --profile soak --workspace
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes

@@ -41,7 +41,7 @@ use strait_wg::PublicKey;
 
 use crate::harness::STRAIT;
 use crate::harness::require::Need::{Root, Tool, Tun};
-use crate::harness::require::require;
+use crate::harness::require::{is_thorough, require};
 
 /// A closed port of the gateway's host.
 const DEAF_PORT: u16 = LISTEN_PORT + 1;
@@ -97,12 +97,13 @@ fn sessions_and_new_peers_survive_a_handshake_flood() {
     let own = Sources { address: OSLO, addresses: 1, port: LISTEN_PORT, ports: 1 };
     let floods = [Sources::forged(1), own, Sources::forged(10_000), Sources::forged(131_072)];
 
-    assert_flood_passes(Offload::default(), &floods, promised);
+    let floods = if is_thorough() { &floods[..] } else { &floods[1..3] };
+    assert_flood_passes(Offload::default(), floods, promised);
 }
 
 /// As on a kernel that cannot tell handshakes apart: nothing is promised.
 #[test]
-fn nor_where_handshakes_come_among_the_packets() {
+fn sessions_survive_a_flood_without_udp_steering() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };

@@ -141,7 +141,7 @@ fn assert_pods_talk(wireguard_go: &Installed, engine: Engine, initiator: Initiat
         let target = from.side.sees(&to.side).next().unwrap();
         let seen_as = to.side.sees(&from.side).next().unwrap();
         let ping = Ping::new(target, 10).run(&from.pod).unwrap();
-        let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(20_000_000)).unwrap();
+        let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(5_000_000)).unwrap();
         let train = datagram_train(from, to, target);
 
         let way = format!("{engine}, {initiator:?}, {} to {target}", from.name);

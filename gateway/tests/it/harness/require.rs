@@ -54,6 +54,12 @@ pub(crate) fn require(needs: &[Need]) -> Option<Turn> {
     })
 }
 
+/// Whether tests take every case and as long as they need: `make soak`, and where goals are demanded. Otherwise they take
+/// the cases that differ most.
+pub(crate) fn is_thorough() -> bool {
+    ["STRAIT_SLOW", "STRAIT_FIGURES"].iter().any(|name| std::env::var_os(name).is_some())
+}
+
 /// Whether the machine has all of `needs`. If not, says so past the test harness, which would keep it
 /// to itself.
 ///

@@ -11,6 +11,9 @@ use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
 
 use super::STRAIT;
 
+/// Hundreds of super-frames, of which a gateway without optimisation carries some each second.
+const BULK_BYTES: u64 = 5_000_000;
+
 pub(crate) struct World {
     pub(crate) clusters: TwoClusters,
 }
@@ -68,12 +71,12 @@ pub(crate) fn assert_traffic(from: &Cluster, to: &Cluster, target: IpAddr, seen_
     let datagrams = Datagrams { count: 500, payload_bytes: 1200, per_second: 5000 };
 
     let ping = Ping::new(target, 5).run(&from.pod).unwrap();
-    let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(20_000_000)).unwrap();
+    let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(BULK_BYTES)).unwrap();
     let train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
 
     let way = format!("{} to {target}", from.name);
     assert!(ping.is_perfect() && ping.errors.is_empty(), "{way}: {ping:?}");
-    assert!(bulk.is_intact && bulk.received_bytes == 20_000_000, "{way}: {bulk:?}");
+    assert!(bulk.is_intact && bulk.received_bytes == BULK_BYTES, "{way}: {bulk:?}");
     assert_eq!(bulk.client_seen_as.ip(), seen_as, "{way}");
     assert!(train.is_perfect(), "{way}: {train:?}");
     assert_eq!(train.client_seen_as.map(|client| client.ip()), Some(seen_as), "{way}");
