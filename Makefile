@@ -15,19 +15,25 @@ help: ## List the targets
 .PHONY: demo
 demo: ## Two clusters with the same pod CIDR talk through two gateways
 	@.ci/setup demo
-	$(CARGO) build --release --bin strait
-	target/release/strait demo
+	$(CARGO) build --profile demo --bin strait
+	target/demo/strait demo
 
 # Checks the interleavings of the work ring by loom. Its own target folder keeps other builds valid.
 MODEL = CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" $(CARGO)
 
 .PHONY: test
 test: export PATH := $(PATH):$(CURDIR)/target/tools
-test: ## Every test that CI runs
+test: ## Every test that CI runs; the long ones are make soak and make fuzz
 	@.ci/setup test
-	$(CARGO) test --workspace
-	$(CARGO) test -p strait-engine --features virtual-clock --test pair
-	$(MODEL) test -p strait-work-ring --release --test model
+	.ci/test --workspace
+	.ci/test -p strait-engine --features virtual-clock --test pair
+	$(MODEL) test -p strait-work-ring --release --test it
+
+.PHONY: soak
+soak: export PATH := $(PATH):$(CURDIR)/target/tools
+soak: ## Floods, rekeys, many peers, recovery and replicas with every case, one test at a time
+	@.ci/setup test
+	STRAIT_SLOW=1 .ci/test --profile soak --workspace
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes
@@ -58,8 +64,8 @@ bench-peers: ## Throughput with 1,000 configured peers compared with one, five m
 bench-cluster: ## Delay and cost of changes of objects, and cost of the operator, fifteen minutes
 	@.ci/setup test
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-daemon --test it -- --nocapture thousand
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures replicas standalone
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test operator -- --nocapture two_hundred
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture --test-threads=1 kube::figures kube::replicas kube::standalone
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture two_hundred
 
 .PHONY: bench-micro
 bench-micro: ## Cost of each stage of the packet path
@@ -95,16 +101,17 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 	fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 .PHONY: fuzz-quick
-fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarter of that for the other targets
+fuzz-quick: ## For a change of a target: a minute of parse, rewrite, translate, session and uapi, a quarter of that for the other targets
 	@.ci/setup fuzz
 	fuzz/run 60 parse rewrite translate session uapi
 	fuzz/run 15 aead segment coalesce message table
 
 .PHONY: lint
 lint: export PATH := $(PATH):$(CURDIR)/target/tools
-lint: ## Formatting, clippy, documentation, its links and words, purity of the engine, shell scripts, licences
+lint: ## Formatting, clippy, documentation, its links and words, purity of the engine, shell scripts, licences and use of dependencies
 	@.ci/setup lint
 	.ci/deny
+	@if command -v cargo-shear > /dev/null; then $(CARGO) shear; else echo "SKIPPED: unused dependencies are not looked for: cargo install --locked cargo-shear" >&2; test "$$CI" != true; fi
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	CARGO="$(CARGO)" .ci/arm64
@@ -113,7 +120,7 @@ lint: ## Formatting, clippy, documentation, its links and words, purity of the e
 	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if command -v python3 > /dev/null; then .ci/links && .ci/words; else echo "SKIPPED: links of the documents and words are not checked: python3 is missing" >&2; test "$$CI" != true; fi
-	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
+	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup .ci/test deploy/kind/run fuzz/run
 
 .PHONY: book
 book: ## Build the manual to target/book
@@ -128,15 +135,17 @@ fmt: ## Format the code
 STATIC_TARGET ?= $(shell arch=$$(uname -m); \
 	test -d "$$(rustc --print sysroot)/lib/rustlib/$$arch-unknown-linux-musl" && echo $$arch-unknown-linux-musl || echo $$arch-unknown-linux-gnu)
 STATIC_RUSTFLAGS ?=
+# CI builds with `quick`, as only `make image-check` looks at the result.
+STATIC_PROFILE ?= release
 
 .PHONY: static
 static: ## Build the binary of the image: static, without paths of this machine
 	CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo $(STATIC_RUSTFLAGS)" \
-		$(CARGO) build --release --locked --bin strait --target $(STATIC_TARGET)
+		$(CARGO) build --profile $(STATIC_PROFILE) --locked --bin strait --target $(STATIC_TARGET)
 
 .PHONY: static-path
 static-path:
-	@echo target/$(STATIC_TARGET)/release/strait
+	@echo target/$(STATIC_TARGET)/$(STATIC_PROFILE)/strait
 
 .PHONY: image
 image: ## Build the container image strait:dev
@@ -145,7 +154,7 @@ image: ## Build the container image strait:dev
 .PHONY: image-check
 image-check: ## Build and check the image, or only its binary without a container engine
 	@.ci/setup image
-	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test -p strait-gateway --test deploy -- --ignored
+	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test --workspace --test it -- --ignored deploy::
 
 .PHONY: clean
 clean: ## Remove everything that was built

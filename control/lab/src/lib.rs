@@ -25,6 +25,7 @@ use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -47,17 +48,17 @@ use serde::de::DeserializeOwned;
 use strait_api::crd;
 use tempfile::TempDir;
 
-/// The time that a slow machine needs to start both.
+/// What a slow machine needs to start both.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The token of the administrator of every server, which serves this test only.
+/// The administrator of every server; it serves nobody but this test.
 const TOKEN: &str = "strait-test-administrator";
 
-/// In the folder of a server with an audit log: which calls are logged, and where.
+/// In the folder of a server whose calls are written down: which ones, and where.
 const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
 const AUDIT_LOG: &str = "audit.log";
 
-/// The calls that [`ApiServer::start_audited`] logs: those of service accounts.
+/// Which calls are written down by [`ApiServer::start_audited`]: those of service accounts.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -67,7 +68,7 @@ rules:
 - level: None
 ";
 
-/// The part before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
+/// What comes before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
 const P256_PUBLIC_KEY: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -84,7 +85,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts one; `None`, with a message, if this machine cannot.
+    /// Starts one; `None` if this machine cannot, which has been said by then.
     ///
     /// # Panics
     ///
@@ -93,7 +94,7 @@ impl ApiServer {
         Self::start_in(tempfile::tempdir().expect("a folder")).await
     }
 
-    /// [`Self::start`]; calls of service accounts are logged, for [`Self::audit`].
+    /// [`Self::start`]; what service accounts ask for is written down, for [`Self::audit`].
     ///
     /// # Panics
     ///
@@ -124,7 +125,8 @@ impl ApiServer {
         Some(server)
     }
 
-    /// The calls of service accounts since [`Self::start_audited`]: an event of `audit.k8s.io/v1` a line.
+    /// What service accounts have asked for since [`Self::start_audited`]: an event of
+    /// `audit.k8s.io/v1` a line.
     pub fn audit(&self) -> String {
         fs::read_to_string(self.folder.path().join(AUDIT_LOG)).expect("an audited server")
     }
@@ -144,17 +146,17 @@ impl ApiServer {
         client_of(self.kubeconfig_of_admin())
     }
 
-    /// For a service account with the rights of `role` and no others, as in a pod.
+    /// For a service account with the rights of `role` and no others, as a pod has it.
     pub async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
         self.kubeconfig(&token(&self.bind(namespace, role).await))
     }
 
-    /// For the administrator.
+    /// For whoever may do everything.
     pub fn kubeconfig_of_admin(&self) -> Kubeconfig {
         self.kubeconfig(&token(TOKEN))
     }
 
-    /// Its port, on loopback.
+    /// Where it listens, on loopback.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -164,12 +166,12 @@ impl ApiServer {
         &self.assets
     }
 
-    /// For the user with the token in `file`.
+    /// For whoever has the token in `file`.
     pub fn kubeconfig_of(&self, file: &Path) -> Kubeconfig {
         self.kubeconfig(&format!("tokenFile: {}", file.display()))
     }
 
-    /// Creates a service account with the rights of `role` and no others, and a token for it.
+    /// Makes a service account with the rights of `role` and no others, and a token for it.
     pub async fn bind(&self, namespace: &str, role: &ClusterRole) -> String {
         let client = self.client().await;
         let name = role.metadata.name.clone().expect("a name");
@@ -219,12 +221,12 @@ impl ApiServer {
         self.kubeconfig_with(&namespace, &roles::operator_cluster_role()).await
     }
 
-    /// A client of [`Self::kubeconfig_of_operator`].
+    /// [`Self::kubeconfig_of_operator`], used.
     pub async fn operator(&self) -> Client {
         client_of(self.kubeconfig_of_operator().await).await
     }
 
-    /// Creates a service account, which has the rights of the role of that name, and a token for it.
+    /// Makes a service account, which has the rights of the role of that name, and a token for it.
     pub async fn account(&self, namespace: &str, name: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -250,18 +252,18 @@ impl ApiServer {
         Kubeconfig::from_yaml(&text).expect("a kubeconfig")
     }
 
-    /// Ends the server without warning; its data stays in etcd.
+    /// Ends the server without warning; what it knows stays in etcd.
     pub fn kill(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 
-    /// Stops it at any point: it accepts calls and does not answer.
+    /// Stops it in the middle of whatever it does: it takes calls and does not answer.
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Resumes it.
+    /// Lets it go on.
     pub fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -272,14 +274,14 @@ impl ApiServer {
         assert!(status.is_ok_and(|status| status.success()), "kill {signal} {process}");
     }
 
-    /// Starts it again with the same folder and port.
+    /// Starts it again where it was.
     pub async fn restart(&mut self) {
         self.kill();
         self.server = start_server(&self.assets, self.folder.path(), self.etcd_port, self.port);
         self.wait_until_ready().await;
     }
 
-    /// Compacts the history, so that every watch must start again.
+    /// Forgets the history, so that every watch must begin anew.
     pub fn compact(&self) {
         let answer = self.etcd("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#);
         let revision = answer
@@ -358,12 +360,12 @@ pub async fn install_api(client: &Client) {
     }
 }
 
-/// The user of a kubeconfig.
+/// As a kubeconfig has it.
 fn token(token: &str) -> String {
     format!("token: {token}")
 }
 
-/// Creates an object that does not exist yet.
+/// Makes an object that is not there yet.
 pub async fn create<K>(api: Api<K>, object: &K) -> K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
@@ -390,15 +392,54 @@ pub fn assets() -> Result<&'static PathBuf, &'static String> {
 }
 
 fn build() -> Result<PathBuf, String> {
+    let server = go_build("kube-apiserver", ".")?;
+    let folder = server.parent().unwrap_or(&server).to_owned();
+    // One program, which is what it is called.
+    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
+        if fs::read_link(&other).is_err() {
+            let _ = fs::remove_file(&other);
+            symlink(&server, &other)
+                .or_else(unless_exists)
+                .map_err(|error| format!("{}: {error}", other.display()))?;
+        }
+    }
+
+    Ok(folder)
+}
+
+/// A test in another process may have been faster.
+fn unless_exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+/// Builds a package of the Go module `apiserver` into the target directory and returns the path of the program.
+/// What another test has built from the same sources is not built again.
+///
+/// # Errors
+///
+/// If it cannot be built; the text says why.
+pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
     let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let server = folder.join("kube-apiserver");
+    let with_path = |path: &Path| format!("{}: ", path.display());
+    fs::create_dir_all(&folder).map_err(|error| with_path(&folder) + &error.to_string())?;
+    let mut sources = Vec::new();
+    for file in ["go.mod", "go.sum", "main.go"].map(|name| source.join(name)) {
+        sources.extend(fs::read(&file).map_err(|error| with_path(&file) + &error.to_string())?);
+    }
+    let (path, stamp) = (folder.join(program), folder.join(format!("{program}.sources")));
+    // Tests run in several processes. The lock ends with this function.
+    let lock = fs::File::create(folder.join("lock")).and_then(|lock| lock.lock().map(|()| lock));
+    let _lock = lock.map_err(|error| with_path(&folder) + &error.to_string())?;
+    if path.is_file() && fs::read(&stamp).is_ok_and(|built| built == sources) {
+        return Ok(path);
+    }
 
-    say("building an API server; without a cache that takes minutes");
+    say(&format!("building {program}; without a cache that takes minutes"));
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
-        .arg(&server)
+        .arg(&path)
+        .arg(package)
         .current_dir(source)
         .status()
         .map_err(|error| {
@@ -407,13 +448,9 @@ fn build() -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("go build ended with {status}"));
     }
-    // One program, which acts by its name.
-    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
-        let _ = fs::remove_file(&other);
-        fs::hard_link(&server, &other).map_err(|error| format!("{}: {error}", other.display()))?;
-    }
+    fs::write(&stamp, sources).map_err(|error| with_path(&stamp) + &error.to_string())?;
 
-    Ok(folder)
+    Ok(path)
 }
 
 /// The target directory of cargo. Tests are in `deps` of a profile of it.
@@ -458,7 +495,7 @@ fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16) -> Child 
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=default={peer}"),
             "--log-level=error".to_owned(),
-            // The data need not survive a power failure.
+            // Nobody asks for what was written before a power failure.
             "--unsafe-no-fsync".to_owned(),
         ],
     )
@@ -478,9 +515,9 @@ fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Chil
         format!("--service-account-signing-key-file={}", file("service-account.key")),
         format!("--token-auth-file={}", file("users.csv")),
         "--authorization-mode=RBAC".to_owned(),
-        // The containers of Liqo's gateways are privileged.
+        // The containers of Liqo's gateways are.
         "--allow-privileged=true".to_owned(),
-        // There is no controller that creates the account of a namespace.
+        // There is no controller that makes the account of a namespace.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
@@ -498,6 +535,8 @@ fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
 
     Command::new(program)
         .args(arguments)
+        // Collecting garbage is a third of what a server of a short test costs.
+        .envs([("GOGC", "off"), ("GOMEMLIMIT", "512MiB")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
@@ -505,14 +544,14 @@ fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
-/// Free ports. They differ, as all are held until the last is chosen.
+/// Ports that nobody listens on. They differ, as all are held until the last is chosen.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
     listeners.map(|listener| listener.local_addr().expect("an address").port())
 }
 
-/// Writes to the terminal, past the test harness, which would capture it.
+/// Past the test harness, which would keep it to itself.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -15,6 +15,7 @@
 
 pub mod demo;
 pub mod gateway;
+pub mod initiator;
 pub mod layout;
 pub mod netlink;
 pub mod netns;

@@ -24,7 +24,7 @@
 //!
 //! # Sources
 //!
-//! The lap in the state of a slot is the sequence number of D. Vyukov's bounded queue. `tests/model.rs` explores
+//! The lap in the state of a slot is the sequence number of D. Vyukov's bounded queue. `tests/it/model.rs` explores
 //! the interleavings with loom.
 
 #![forbid(unsafe_code)]

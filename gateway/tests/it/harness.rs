@@ -1,0 +1,11 @@
+//! What tests of several topics share.
+
+pub(crate) mod compare;
+pub(crate) mod devices;
+pub(crate) mod kernel;
+pub(crate) mod packets;
+pub(crate) mod require;
+pub(crate) mod world;
+
+/// The program under test.
+pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

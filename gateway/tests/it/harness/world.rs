@@ -1,0 +1,96 @@
+//! Two clusters with two running gateways, and what every test checks of them at its end.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::Path;
+
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::TwoClusters;
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+
+use super::STRAIT;
+
+/// Hundreds of super-frames, of which a gateway without optimisation carries some each second.
+const BULK_BYTES: u64 = 5_000_000;
+
+pub(crate) struct World {
+    pub(crate) clusters: TwoClusters,
+}
+
+impl World {
+    /// Both gateways run and have a session.
+    pub(crate) fn start(layout: &Layout) -> Self {
+        Self::start_with(layout, |_| ())
+    }
+
+    /// The same, with configurations that were changed before the start.
+    pub(crate) fn start_with(layout: &Layout, change: impl FnOnce(&mut TwoClusters)) -> Self {
+        let mut world = Self::prepare(layout);
+        change(&mut world.clusters);
+
+        world.clusters.start(Path::new(STRAIT)).unwrap();
+
+        world
+    }
+
+    /// Both clusters without running gateways.
+    pub(crate) fn prepare(layout: &Layout) -> Self {
+        Self { clusters: TwoClusters::new(layout).unwrap() }
+    }
+
+    pub(crate) const fn milan(&self) -> &Cluster {
+        &self.clusters.milan
+    }
+
+    pub(crate) const fn rome(&self) -> &Cluster {
+        &self.clusters.rome
+    }
+
+    /// Both ways, every family: ping, TCP and UDP arrive whole, from the right address.
+    pub(crate) fn assert_traffic(&self) {
+        for (from, to) in [(self.rome(), self.milan()), (self.milan(), self.rome())] {
+            for (target, seen_as) in from.side.sees(&to.side).zip(to.side.sees(&from.side)) {
+                assert_traffic(from, to, target, seen_as);
+            }
+        }
+    }
+
+    /// The packet-for-packet account holds, and both gateways exit with status 0.
+    pub(crate) fn finish(mut self) {
+        for cluster in [self.milan(), self.rome()] {
+            cluster.metrics_at_rest().unwrap();
+        }
+
+        self.clusters.stop().unwrap();
+    }
+}
+
+/// `seen_as` is the address that `to` must know the sender under.
+pub(crate) fn assert_traffic(from: &Cluster, to: &Cluster, target: IpAddr, seen_as: IpAddr) {
+    let datagrams = Datagrams { count: 500, payload_bytes: 1200, per_second: 5000 };
+
+    let ping = Ping::new(target, 5).run(&from.pod).unwrap();
+    let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(BULK_BYTES)).unwrap();
+    let train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+
+    let way = format!("{} to {target}", from.name);
+    assert!(ping.is_perfect() && ping.errors.is_empty(), "{way}: {ping:?}");
+    assert!(bulk.is_intact && bulk.received_bytes == BULK_BYTES, "{way}: {bulk:?}");
+    assert_eq!(bulk.client_seen_as.ip(), seen_as, "{way}");
+    assert!(train.is_perfect(), "{way}: {train:?}");
+    assert_eq!(train.client_seen_as.map(|client| client.ip()), Some(seen_as), "{way}");
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for cluster in [&self.clusters.milan, &self.clusters.rome] {
+            let Ok(gateway) = cluster.process() else { continue };
+            let log = gateway.process().log();
+            let _ = writeln!(io::stderr(), "log of gateway {}:\n{log}", cluster.name);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Two clusters, each with an API server of its own, joined by what their objects say.
+//!
+//! Needs root, `/dev/net/tun`, and what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
+
+mod beside;
+pub(crate) mod fed;
+mod figures;
+mod life;
+mod observed;
+pub(crate) mod peering;
+mod replicas;
+mod rights;
+mod standalone;
+mod strangers;
+mod tour;

@@ -1,0 +1,282 @@
+//! One cluster in the middle, two that peer with it and not with each other; all with the same pod CIDR.
+//!
+//! ```text
+//!   pod ─ rome ─┐                        10.244.1.5 is the pod of Rome, and that of Naples
+//!               ├─ fabric ─ milan ─ pod  10.244.2.7 is the pod of Milan, the hub
+//!   pod ─ naples ─┘
+//! ```
+//!
+//! Each city is a node, with an API server, an operator and the agent of nodes. Each gateway is a pod of
+//! its own, so Milan's node has two of them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use strait_lab::Namespace;
+use strait_lab::Scratch;
+use strait_lab::layout::host;
+use strait_lab::netlink::connect;
+use strait_lab::now;
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::wait_until;
+
+use super::pods::{Pod, UPLINK};
+use super::site::{Place, Site};
+use super::{forward, strait};
+use crate::harness::require::Need::{Root, Tool, Tun};
+use crate::harness::require::require;
+use crate::kube::fed::{PATIENCE, wait_for_ping};
+
+/// Kubernetes chooses the ports on the nodes: two servers are on one of them.
+const CONNECT: [&str; 3] = ["--wait", "--timeout=60s", "--gw-server-service-type=NodePort"];
+
+const BYTES: u64 = 5_000_000;
+
+/// Between nodes, in bytes.
+const MTU: u32 = 1500;
+
+struct Three {
+    rome: Member,
+    naples: Member,
+    milan: Member,
+    _fabric: Namespace,
+    _scratch: Scratch,
+}
+
+/// A cluster and a pod in it.
+struct Member {
+    site: Site,
+    pod: Pod,
+    /// The pod's address, from the start of the pod CIDR.
+    number: u32,
+}
+
+impl Three {
+    /// All operators work, and no cluster knows of another. `None` if there can be no API server here.
+    fn start() -> Option<Self> {
+        let scratch = Scratch::new().unwrap();
+        let fabric = Namespace::new("fabric").unwrap();
+        let member = |name, address: u8, third, fourth| {
+            let node = Arc::new(Namespace::router(name).unwrap());
+            connect((&*node, UPLINK), (&fabric, name), MTU).unwrap();
+            let address = IpAddr::from([198, 51, 100, address]);
+            node.add_address(UPLINK, IpNet::new(address, 24).unwrap()).unwrap();
+            let place = Place { name, node: &node, address, has_pods: true };
+            let site = Site::start(&place, scratch.path())?;
+            let pod = Pod::new(&node, "pod".to_owned(), third, fourth);
+            let number = u32::from(third) << 8 | u32::from(fourth);
+            Some(Member { site, pod, number })
+        };
+        let rome = member("rome", 2, 1, 5)?;
+        let naples = member("naples", 4, 1, 5)?;
+        let milan = member("milan", 3, 2, 7)?;
+        fabric.bridge("bridge", &["rome", "naples", "milan"]).unwrap();
+        for spoke in [&rome, &naples] {
+            forward(&spoke.site.namespace, &milan.site.namespace, milan.site.port());
+        }
+        for Member { site, .. } in [&rome, &naples, &milan] {
+            site.wait_for_operator();
+        }
+
+        Some(Self { rome, naples, milan, _fabric: fabric, _scratch: scratch })
+    }
+
+    const fn spokes(&self) -> [&Member; 2] {
+        [&self.rome, &self.naples]
+    }
+
+    /// `strait network VERB` of a spoke and the hub, which must succeed.
+    fn network(&self, spoke: &Member, verb: &str, more: &[&str]) {
+        let output = strait(&spoke.site, &self.milan.site, &["network", verb], more);
+
+        assert!(output.status.success(), "{}", self.logs());
+    }
+
+    fn logs(&self) -> String {
+        let logs = |Member { site, .. }: &Member| {
+            let pods = ["strait-operator", "strait-node", "gw-rome", "gw-naples", "gw-milan"];
+            let logs = pods.map(|pod| format!("{pod} of {}:\n{}", site.name, site.log(pod)));
+            logs.concat()
+        };
+
+        [&self.rome, &self.naples, &self.milan].map(logs).concat()
+    }
+}
+
+impl Member {
+    /// What its pods call the pod of `other`.
+    fn calls(&self, other: &Self) -> IpAddr {
+        self.calls_through(other, 0, other)
+    }
+
+    /// What its pods call the pod of `other`, by the name of the prefix at `place` of those that `via` has.
+    fn calls_through(&self, via: &Self, place: usize, other: &Self) -> IpAddr {
+        host(self.prefix_at(via, place).parse().unwrap(), other.number)
+    }
+
+    fn prefix_at(&self, via: &Self, place: usize) -> String {
+        self.site.names(via.site.name)[place].clone()
+    }
+
+    /// The source that its pods see for packets from behind `hub` that the hub does not know.
+    fn calls_strangers_of(&self, hub: &Self) -> IpAddr {
+        let (id, path) = (hub.site.name, "{.status.remote.cidr.external[0]}");
+        let get = format!("kubectl -n liqo-tenant-{id} get configuration {id} -o jsonpath={path}");
+        let external: IpNet = self.site.shell(&get).parse().unwrap();
+
+        external.network()
+    }
+
+    /// Adds `prefix` to the prefixes of pods of the Configuration for `other`, on one of its two sides.
+    fn adds(&self, other: &Self, side: &str, prefix: &str) {
+        let (id, path) = (other.site.name, format!("/spec/{side}/cidr/pod/-"));
+        let patch = format!(r#"[{{"op":"add","path":"{path}","value":"{prefix}"}}]"#);
+        self.site.shell(&format!(
+            "kubectl -n liqo-tenant-{id} patch configuration {id} --type=json --patch='{patch}'"
+        ));
+    }
+
+    /// How many of three requests are answered.
+    fn answers(&self, target: IpAddr) -> u64 {
+        Ping::new(target, 3).run(&self.pod.namespace).map_or(0, |report| report.received)
+    }
+}
+
+#[test]
+fn spokes_of_a_hub_do_not_disturb_another() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let start = now();
+    let Some(three) = Three::start() else {
+        return;
+    };
+    eprintln!("three clusters in {:?}", start.elapsed());
+    for spoke in three.spokes() {
+        three.network(spoke, "connect", &CONNECT);
+    }
+    let Three { rome, naples, milan, .. } = &three;
+    assert_ne!(milan.calls(rome), milan.calls(naples));
+    let status = milan.site.shell("strait status");
+    eprintln!("$ strait status\n{status}");
+    assert_eq!(status.matches("Healthy").count(), 2, "{status}");
+    let plan = strait(&rome.site, &milan.site, &["plan", "reset"], &[]).stdout;
+    let plan = String::from_utf8(plan).unwrap();
+    assert!(plan.contains("liqo-tenant-rome/rome") && !plan.contains("naples"), "{plan}");
+
+    all_talk_at_once(&three);
+    spokes_reach_each_other_only_where_all_three_say_so(&three);
+    one_leaves_and_comes_back(&three);
+    eprintln!("all of it in {:?}", start.elapsed());
+}
+
+/// Each pod of a spoke with that of the hub, both ways: pings first, then TCP.
+fn all_talk_at_once(three: &Three) {
+    let ways = three.spokes().map(|spoke| [(spoke, &three.milan), (&three.milan, spoke)]);
+    for (from, to) in ways.as_flattened() {
+        wait_for_ping(&from.pod.namespace, from.calls(to));
+    }
+    thread::scope(|scope| {
+        for (from, to) in ways.as_flattened() {
+            scope.spawn(|| {
+                let report = Ping::new(from.calls(to), 20).run(&from.pod.namespace).unwrap();
+                assert!(report.is_perfect() && report.errors.is_empty(), "{report:?}");
+            });
+        }
+    });
+    thread::scope(|scope| {
+        for (from, to) in ways.as_flattened() {
+            scope.spawn(|| assert_tcp(from, to, from.calls(to), to.calls(from)));
+        }
+    });
+}
+
+fn assert_tcp(from: &Member, to: &Member, target: IpAddr, seen_as: IpAddr) {
+    let (here, there) = (&from.pod.namespace, &to.pod.namespace);
+    let report = tcp(here, there, target, Amount::Bytes(BYTES)).unwrap();
+
+    let way = format!("{} to {target}", from.site.name);
+    assert!(report.is_intact && report.received_bytes == BYTES, "{way}: {report:?}");
+    assert_eq!(report.client_seen_as.ip(), seen_as, "{way}");
+}
+
+/// As the manual has it, in "Three clusters and more".
+fn spokes_reach_each_other_only_where_all_three_say_so(three: &Three) {
+    let Three { rome, naples, milan, .. } = three;
+    let [of_rome, of_naples] = [rome, naples].map(|spoke| milan.prefix_at(spoke, 0));
+    assert_eq!(rome.answers(milan.calls(naples)), 0, "spokes do not reach each other by default");
+
+    // Rome alone: what it sends arrives as from a stranger of the hub, and no answer finds back.
+    rome.adds(milan, "remote", &of_naples);
+    let has_name = |spoke: &Member| {
+        let names = || spoke.site.names("milan");
+        let is_named = || Ok(names().get(1).is_some_and(|name| !name.is_empty()));
+        wait_until("the second prefix has a name", PATIENCE, is_named).unwrap();
+    };
+    has_name(rome);
+    let target = rome.calls_through(milan, 1, naples);
+    assert_eq!(seen_as(rome, naples, target), naples.calls_strangers_of(milan));
+    assert_eq!(rome.answers(target), 0, "{target}: the hub did not agree");
+
+    naples.adds(milan, "remote", &of_rome);
+    has_name(naples);
+    milan.adds(rome, "local", &of_naples);
+    milan.adds(naples, "local", &of_rome);
+    wait_for_ping(&rome.pod.namespace, target);
+    let back = naples.calls_through(milan, 1, rome);
+    wait_for_ping(&naples.pod.namespace, back);
+    assert_tcp(rome, naples, target, back);
+    assert_tcp(naples, rome, back, target);
+    all_talk_at_once(three);
+
+    let said = |verb: &[&str], more: &[&str]| {
+        let output = strait(&rome.site, &milan.site, verb, more);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plan = said(&["plan", "connect"], &CONNECT);
+    assert!(plan.contains(&format!("spec.remote.cidr.pod[1]    {of_naples}")), "{plan}");
+    let found = said(&["check"], &[]);
+    assert!(
+        found.starts_with("error    (local) Configuration liqo-tenant-milan/milan: PrefixesDiffer")
+    );
+    assert!(found.contains("1 error, "), "{found}");
+}
+
+/// Who `to` takes `from` for, once datagrams to `target` arrive there.
+fn seen_as(from: &Member, to: &Member, target: IpAddr) -> IpAddr {
+    let datagrams = Datagrams { count: 10, payload_bytes: 100, per_second: 100 };
+    let mut seen = None;
+    wait_until(format!("datagrams to {target} arrive"), PATIENCE, || {
+        let train = udp(&from.pod.namespace, &to.pod.namespace, target, datagrams)?;
+        seen = train.client_seen_as;
+        Ok(seen.is_some())
+    })
+    .unwrap();
+
+    seen.unwrap().ip()
+}
+
+/// What becomes of Rome is nothing to Naples.
+fn one_leaves_and_comes_back(three: &Three) {
+    let Three { rome, naples, milan, .. } = three;
+    let target = naples.calls(milan);
+    let name = milan.prefix_at(naples, 0);
+    let interval = Duration::from_millis(10);
+    let ping = Ping { interval, ..Ping::new(target, 1000) };
+
+    let report = thread::scope(|scope| {
+        let undisturbed = scope.spawn(|| ping.run(&naples.pod.namespace).unwrap());
+        three.network(rome, "disconnect", &["--yes", "--wait"]);
+        assert_eq!(rome.answers(rome.calls(milan)), 0);
+        three.network(rome, "reset", &["--yes", "--wait"]);
+        three.network(rome, "connect", &CONNECT);
+        undisturbed.join().unwrap()
+    });
+
+    assert!(report.is_perfect() && report.errors.is_empty(), "{report:?}");
+    assert_eq!(milan.prefix_at(naples, 0), name);
+    all_talk_at_once(three);
+}

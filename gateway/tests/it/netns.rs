@@ -1,0 +1,525 @@
+//! The binary, end to end: two clusters in network namespaces, two gateways, real packets.
+//!
+//! Needs root and `/dev/net/tun`; what needs more says so. At the end of every test the
+//! packet-for-packet account of both gateways must balance, and both must exit with status 0.
+
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use strait_io::Offload;
+use strait_lab::Cluster;
+use strait_lab::ClusterSection;
+use strait_lab::HostMapSection;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::PeerSection;
+use strait_lab::RemapSection;
+use strait_lab::Underlay;
+use strait_lab::netlink::{Via, connect};
+use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::wait_until;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
+use strait_wg::native::Lanes;
+
+use crate::harness::STRAIT;
+use crate::harness::require::Need::{Root, Tool, Tun};
+use crate::harness::require::require;
+use crate::harness::world::World;
+
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
+
+#[test]
+fn clusters_with_equal_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::equal());
+}
+
+#[test]
+fn clusters_with_different_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::different());
+}
+
+#[test]
+fn clusters_with_partly_overlapping_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::partly_overlapping());
+}
+
+#[test]
+fn clusters_talk_over_an_ipv6_underlay() {
+    let underlay = Underlay { is_ipv6: true, is_routed: true, mtu_bytes: 1500 };
+
+    assert_clusters_talk(&Layout::equal().with_underlay(underlay));
+}
+
+#[test]
+fn a_closed_port_is_refused_through_the_remap() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::different());
+
+    for target in world.rome().side.sees(&world.milan().side) {
+        let outcome = world.rome().pod.run(move || Ok(ask_closed_port(target))).unwrap();
+
+        // The kernel finds the socket by the addresses embedded in the ICMP error.
+        assert_eq!(outcome, Err(ErrorKind::ConnectionRefused), "{target}");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_path_mtu_is_learned_through_the_remap() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal());
+    let (rome, milan) = (world.rome(), world.milan());
+    // Between the MTU of the device, 1420, and the least that IPv6 allows.
+    milan.gateway.set_mtu(CLUSTER_LINK, 1300).unwrap();
+
+    for (target, own) in rome.side.sees(&milan.side).zip(rome.side.pod_addresses()) {
+        let ping = Ping { payload_bytes: 1340, ..Ping::new(target, 1) };
+        let too_big = ping.run(&rome.pod).unwrap();
+        let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(5_000_000)).unwrap();
+
+        let [error] = too_big.errors[..] else { panic!("one error for {target}: {too_big:?}") };
+        assert_eq!((error.embedded_source, error.embedded_destination), (own, target));
+        assert_eq!(error.mtu_bytes, 1300);
+        assert!(bulk.is_intact, "{target}: {bulk:?}");
+    }
+    world.finish();
+}
+
+#[test]
+fn fragments_arrive_both_ways() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal());
+    for cluster in [world.milan(), world.rome()] {
+        // So that each pod's fragments fit into the tunnel without learning it first.
+        cluster.pod.set_mtu(POD_LINK, 1400).unwrap();
+    }
+    let datagrams = Datagrams { count: 200, payload_bytes: 4000, per_second: 1000 };
+
+    for (from, to) in [(world.rome(), world.milan()), (world.milan(), world.rome())] {
+        for target in from.side.sees(&to.side) {
+            let report = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+
+            assert!(report.is_perfect(), "{} to {target}: {report:?}", from.name);
+        }
+    }
+    world.finish();
+}
+
+#[test]
+fn congestion_marks_cross_the_tunnel() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let layout = Layout::equal().without_ipv6().with_underlay(underlay);
+
+    for engine in Engine::ALL {
+        let world = World::start_with(&layout, |clusters| {
+            clusters.milan.config.set_engine(engine.name());
+            clusters.rome.config.set_engine(engine.name());
+        });
+        assert_congestion_marks_cross(&world);
+        world.finish();
+    }
+}
+
+fn assert_congestion_marks_cross(world: &World) {
+    let unmarked = traffic_class_on_arrival(world, 0);
+    let capable = traffic_class_on_arrival(world, ECT_0);
+    let router = world.clusters.router.as_ref().unwrap();
+    nft(router, "add table ip congestion");
+    nft(router, "add chain ip congestion forward { type filter hook forward priority 0; }");
+    nft(router, "add rule ip congestion forward ip ecn ect0 ip ecn set ce");
+    let congested = traffic_class_on_arrival(world, ECT_0);
+    let still_unmarked = traffic_class_on_arrival(world, 0);
+
+    assert_eq!([unmarked, capable, congested, still_unmarked], [0, ECT_0, CE, 0]);
+}
+
+/// A router drops handshakes that are not urgent, and everything else that is.
+#[test]
+fn only_handshakes_are_marked_as_urgent() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let layout = Layout::equal().without_ipv6().with_underlay(underlay);
+    for engine in Engine::ALL {
+        let world = World::start_with(&layout, |clusters| {
+            let router = clusters.router.as_ref().unwrap();
+            nft(router, "add table ip marks");
+            nft(router, "add chain ip marks forward { type filter hook forward priority 0; }");
+            // The first byte of a message tells its type.
+            nft(
+                router,
+                "add rule ip marks forward udp dport != 0 @th,64,8 < 3 ip dscp != af41 drop",
+            );
+            nft(
+                router,
+                "add rule ip marks forward udp dport != 0 @th,64,8 > 2 ip dscp != cs0 drop",
+            );
+            clusters.milan.config.set_engine(engine.name());
+            clusters.rome.config.set_engine(engine.name());
+        });
+
+        world.assert_traffic();
+        world.finish();
+    }
+}
+
+#[test]
+fn traffic_flows_with_any_offload_switched_off() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let (on, off) = (Offload::ON, Offload::OFF);
+    let cases = [
+        ("tun_tso", Offload { tun_tso: false, ..on }),
+        ("tun_uso", Offload { tun_uso: false, ..on }),
+        ("udp_gso", Offload { udp_gso: false, ..on }),
+        ("udp_gro", Offload { udp_gro: false, ..on }),
+        ("udp_steering", Offload { udp_steering: false, ..on }),
+        ("vector_aead", Offload { vector_aead: false, ..on }),
+        ("tun_tso", off),
+    ];
+
+    for (name, offload) in cases {
+        let world = World::start_with(&Layout::equal(), |clusters| {
+            clusters.milan.config.set_offload(offload);
+            clusters.rome.config.set_offload(offload);
+        });
+
+        world.assert_traffic();
+
+        let state = world.rome().metrics().unwrap();
+        assert_eq!(state.sum("strait_offload_enabled", &[("offload", name)]), 0, "{name}");
+        world.finish();
+    }
+}
+
+/// Merged UDP frames were once lost where a gateway forwards them into another tunnel, as Liqo does
+/// with Geneve (wireguard-go d0bc03c). VXLAN is the tunnel that more kernels have.
+#[test]
+fn merged_udp_frames_survive_being_forwarded_into_vxlan() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let vxlan = "link add vx type vxlan id 7 dstport 4789";
+    let pod = "local 10.244.2.7 remote 169.254.1.1 dev gateway";
+    let gateway = "local 169.254.1.1 remote 10.244.2.7 dev pod";
+    for (namespace, link, address) in
+        [(&milan.pod, pod, "10.244.9.9/24"), (&*milan.gateway, gateway, "10.244.9.1/24")]
+    {
+        ip(namespace, &format!("{vxlan} {link}"));
+        ip(namespace, &format!("address add {address} dev vx"));
+        ip(namespace, "link set vx up");
+    }
+
+    let behind_vxlan = IpAddr::from([10, 71, 9, 9]);
+    let datagrams = Datagrams { count: 20_000, payload_bytes: 1200, per_second: 20_000 };
+    let train = udp(&rome.pod, &milan.pod, behind_vxlan, datagrams).unwrap();
+    let bulk = tcp(&rome.pod, &milan.pod, behind_vxlan, Amount::Bytes(20_000_000)).unwrap();
+
+    assert!(train.is_perfect(), "{train:?}");
+    assert!(bulk.is_intact, "{bulk:?}");
+    world.finish();
+}
+
+#[test]
+fn offloads_of_one_gateway_do_not_matter() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
+        clusters.milan.config.set_offload(Offload::OFF);
+    });
+
+    world.assert_traffic();
+
+    for (cluster, lanes) in [(world.rome(), Lanes::detect()), (world.milan(), Lanes::none())] {
+        let found = cluster.metrics().unwrap();
+        let is_on = found.sum("strait_offload_enabled", &[("offload", "vector_aead")]);
+        assert_eq!(is_on, u64::from(lanes.is_some()), "{}", cluster.name);
+    }
+    world.finish();
+}
+
+#[test]
+fn a_reload_keeps_packets_and_sessions() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let handshake = last_handshake(rome);
+
+    let ping = Ping { interval: Duration::from_millis(100), ..Ping::new(target, 20) };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    for cluster in [rome, milan] {
+        let mut config = cluster.config.clone();
+        config.peers.push(absent_peer());
+        cluster.process().unwrap().reload(&config, &world.clusters.scratch).unwrap();
+        wait_until("the new peer was there", Duration::from_secs(5), || {
+            Ok(cluster.metrics()?.has("strait_peer_has_session", &[("peer", "naples")]))
+        })
+        .unwrap();
+    }
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert_eq!(last_handshake(rome), handshake);
+    world.finish();
+}
+
+/// First one key, then the other: once the peer learns of it later, once before.
+#[test]
+fn a_change_of_both_keys_loses_no_packet() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let scratch = &world.clusters.scratch;
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let [mut rome_config, mut milan_config] = [&rome.config, &milan.config].map(Clone::clone);
+    let reload_rome = |config: &_| rome.process().unwrap().reload(config, scratch).unwrap();
+    let reload_milan = |config: &_| milan.process().unwrap().reload(config, scratch).unwrap();
+    let moment = || std::thread::sleep(Duration::from_millis(1500));
+    // One handshake is under way at a time, and each is given five seconds.
+    let handshake_after = |former: &Option<String>| {
+        let is_another = || Ok(last_handshake(rome) != *former);
+        wait_until("there was another handshake", Duration::from_secs(15), is_another).unwrap();
+        last_handshake(rome)
+    };
+    let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
+
+    let ping = Ping { interval: Duration::from_millis(60), ..Ping::new(target, 600) };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    moment();
+    let first = last_handshake(rome);
+    scratch.write("milan.key", &milan_key.to_base64()).unwrap();
+    reload_milan(&milan_config);
+    moment();
+    assert_eq!(last_handshake(rome), first, "Rome does not know the key yet");
+    rome_config.peers[0].public_key = milan_key.public_key().to_string();
+    reload_rome(&rome_config);
+    let second = handshake_after(&first);
+    milan_config.peers[0].public_key = rome_key.public_key().to_string();
+    reload_milan(&milan_config);
+    moment();
+    assert_eq!(last_handshake(rome), second, "Rome does not have the key yet");
+    scratch.write("rome.key", &rome_key.to_base64()).unwrap();
+    reload_rome(&rome_config);
+    handshake_after(&second);
+    assert!(!pinging.is_finished(), "the changes took longer than the traffic");
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    world.assert_traffic();
+    world.finish();
+}
+
+/// Rome has two hosts that are no pods. One has an external address, the other shares one.
+#[test]
+fn hosts_outside_the_pods_talk_through_external_addresses() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let [mapped, unknown]: [IpAddr; 2] = ["172.18.0.9", "172.18.1.7"].map(|a| a.parse().unwrap());
+    let world = World::start_with(&Layout::equal().without_ipv6(), |clusters| {
+        clusters.rome.config.cluster = Some(ClusterSection {
+            pod_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            external_cidrs: vec!["10.70.0.0/16".parse().unwrap()],
+            masquerade: vec!["10.70.0.1".parse().unwrap()],
+            host_maps: vec![HostMapSection {
+                internal: mapped,
+                external: "10.70.0.9".parse().unwrap(),
+            }],
+        });
+        let rome = &mut clusters.milan.config.peers[0];
+        let external = "10.70.0.0/16".parse().unwrap();
+        rome.allowed_ips.push(external);
+        let local = "10.68.0.0/16".parse().unwrap();
+        rome.remaps.push(RemapSection { remote: external, local });
+    });
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let amount = Amount::Bytes(5_000_000);
+    let hosts = [(mapped, "10.68.0.9"), (unknown, "10.68.0.1")].map(|(address, seen_as)| {
+        let link = if address == mapped { "mapped" } else { "unknown" };
+        (join(&rome.gateway, link, address), seen_as.parse::<IpAddr>().unwrap())
+    });
+
+    for (host, seen_as) in &hosts {
+        let ping = Ping::new(target, 3).run(host).unwrap();
+        let there = tcp(host, &milan.pod, target, amount).unwrap();
+
+        assert!(ping.is_perfect(), "{ping:?}");
+        assert!(there.is_intact, "{there:?}");
+        assert_eq!(there.client_seen_as.ip(), *seen_as);
+    }
+    let [(host, seen_as), _] = &hosts;
+    let back = tcp(&milan.pod, host, *seen_as, amount).unwrap();
+    assert!(back.is_intact, "{back:?}");
+    assert_eq!(back.client_seen_as.ip(), target);
+
+    let metrics = rome.metrics().unwrap();
+    assert_eq!(metrics.value("strait_masquerade_mappings", &[]), Some("2"), "echo and TCP");
+    world.finish();
+}
+
+#[test]
+fn the_device_goes_with_the_gateway() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let mut world = World::start(&Layout::equal());
+    let before = world.rome().gateway.has_link("strait0").unwrap();
+
+    world.clusters.stop().unwrap();
+
+    assert!(before);
+    for cluster in [world.milan(), world.rome()] {
+        assert!(!cluster.gateway.has_link("strait0").unwrap(), "{}", cluster.name);
+    }
+}
+
+#[test]
+fn an_unresolvable_endpoint_is_not_fatal() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let mut world = World::prepare(&Layout::equal());
+    let strait = Path::new(STRAIT);
+    let clusters = &mut world.clusters;
+    let good = clusters.rome.config.clone();
+    clusters.rome.config.peers[0].endpoint = Some("milan.invalid:51840".to_owned());
+    clusters.milan.start(strait, &clusters.scratch).unwrap();
+
+    // Ready in spite of it, and as good as new once the name is right.
+    clusters.rome.start(strait, &clusters.scratch).unwrap();
+    let gateway = clusters.rome.process().unwrap();
+    gateway.reload(&good, &clusters.scratch).unwrap();
+    gateway.wait_for_session().unwrap();
+
+    world.assert_traffic();
+    world.finish();
+}
+
+#[test]
+fn the_demo_reports_success_in_json() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+
+    let output = Command::new(STRAIT).args(["demo", "--duration", "1", "--json"]).output().unwrap();
+
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(report["ok"], true, "{report:#}");
+}
+
+fn assert_clusters_talk(layout: &Layout) {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(layout);
+
+    world.assert_traffic();
+
+    world.finish();
+}
+
+/// The error of a connected UDP socket after it sent to a closed port.
+fn ask_closed_port(target: IpAddr) -> Result<usize, ErrorKind> {
+    let local = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(local).unwrap();
+    socket.connect(SocketAddr::new(target, 9)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    socket.send(b"hello").unwrap();
+
+    socket.recv(&mut [0; 16]).map_err(|error| error.kind())
+}
+
+/// Pings from Rome with `traffic_class` and tells the one that the request has in Milan.
+fn traffic_class_on_arrival(world: &World, traffic_class: u8) -> u8 {
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let listener = milan
+        .pod
+        .run(|| {
+            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
+            let socket = socket.map_err(LabError::io("open a raw socket"))?;
+            socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+            Ok(socket)
+        })
+        .unwrap();
+
+    let report = Ping { traffic_class, ..Ping::new(target, 1) }.run(&rome.pod).unwrap();
+    let mut packet = [0; 128];
+    let len = (&listener).read(&mut packet).unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert!(len > 20 && packet[9] == 1, "an ICMP message");
+    packet[1]
+}
+
+/// A host behind a gateway, with everything routed to it.
+fn join(gateway: &Namespace, link: &'static str, address: IpAddr) -> Namespace {
+    const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
+
+    let host = Namespace::new(link).unwrap();
+    connect((gateway, link), (&host, POD_LINK), 1500).unwrap();
+    host.add_address(POD_LINK, address.into()).unwrap();
+    gateway.add_route(address.into(), link, Via::Link).unwrap();
+    host.add_route("0.0.0.0/0".parse().unwrap(), POD_LINK, Via::Router(ROUTER)).unwrap();
+
+    host
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut ip = Command::new(strait_lab::process::find("ip").unwrap());
+    ip.args(arguments.split(' '));
+
+    assert!(namespace.start(ip).unwrap().wait().unwrap().success(), "ip {arguments}");
+}
+
+fn nft(namespace: &Namespace, command: &'static str) {
+    let mut nft = Command::new(strait_lab::process::find("nft").unwrap());
+    nft.arg(command);
+
+    let status = namespace.start(nft).unwrap().wait().unwrap();
+
+    assert!(status.success(), "nft {command}");
+}
+
+fn last_handshake(cluster: &Cluster) -> Option<String> {
+    let metrics = cluster.metrics().unwrap();
+
+    metrics.value("strait_peer_last_handshake_timestamp_seconds", &[]).map(str::to_owned)
+}
+
+/// A peer that never shows up.
+fn absent_peer() -> PeerSection {
+    let allowed_ips = vec!["192.0.2.0/24".parse().unwrap()];
+
+    PeerSection::new("naples", PrivateKey::generate().public_key(), allowed_ips)
+}
