@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, FromArgMatches, Parser, Subcommand, ValueEnum as _};
+use clap_complete::Shell;
 use strait_daemon::cluster::flags::{self, ClusterFlags};
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
@@ -18,10 +19,9 @@ use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
 use strait_lab::demo::DemoArgs;
 use strait_node::NodeArgs;
+use strait_peering::cli::{TypedCheck, TypedCommand};
 
-use super::commands::args::{PlanCommand, UserCommand};
 use super::operator::OperatorArgs;
-use crate::check::CheckArgs;
 
 pub(crate) use help::command;
 
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 nothing is wrong but for warnings, 1 something is, or the cluster cannot be asked,
     /// 64 wrong usage, or a wrong file.
-    Check(Box<CheckArgs>),
+    Check(Box<TypedCheck>),
     /// Make gateways of the objects that ask for them
     ///
     /// For clusters without Liqo, whose controllers do the same. In a pod, or where KUBECONFIG says. Of
@@ -118,7 +118,11 @@ pub(crate) enum Command {
     /// cluster that runs Liqo has them.
     Crds(CrdsArgs),
     #[command(flatten)]
-    User(UserCommand),
+    User(TypedCommand),
+    /// Print what completes commands in a shell
+    ///
+    /// As in `source <(strait completion bash)`.
+    Completion(CompletionArgs),
 }
 
 /// `strait gateway`
@@ -163,6 +167,14 @@ pub(crate) enum KeyCommand {
         #[arg(env = "STRAIT_KEY_FILE", value_name = "FILE")]
         file: Option<PathBuf>,
     },
+}
+
+/// `strait completion`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionArgs {
+    /// Of which shell
+    #[arg(env = "STRAIT_SHELL", value_name = "SHELL", value_parser = shell())]
+    pub(crate) shell: Shell,
 }
 
 /// `strait crds`
@@ -292,21 +304,21 @@ fn at_odds(command: &Command, given: &Given) -> Option<String> {
         return Some(format!("{other} cannot be used with --config: the file says all that"));
     }
     if let Command::Check(check) = command
-        && check.config.is_some()
+        && check.config().is_some()
     {
         let other = typed(|name| !BESIDE_A_CHECKED_FILE.contains(&name))?;
         return Some(format!("{other} cannot be used with --config: no cluster is asked then"));
     }
     if let Command::Check(check) = command
-        && !check.remote.is_named()
+        && !check.names_remote()
     {
         let other = typed(|name| name.starts_with("remote_"))?;
         return Some(format!(
             "{other} is about another cluster: name it with --remote-kubeconfig or --remote-context"
         ));
     }
-    if let Command::User(UserCommand::Plan(plan)) = command
-        && matches!(plan.as_ref(), PlanCommand::Network(_))
+    if let Command::User(command) = command
+        && command.is_about_the_installation()
     {
         let other = typed(|name| name == "namespace")?;
         return Some(format!(
@@ -329,6 +341,14 @@ fn is_for_a_cluster(words: &[OsString]) -> bool {
     let has_file = has("--config") || std::env::var_os("STRAIT_CONFIG").is_some();
 
     has("gateway") && (has("--kube") || (in_pod() && !has_file))
+}
+
+/// The shells that the manual speaks of.
+fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
+    use clap::builder::TypedValueParser as _;
+
+    clap::builder::PossibleValuesParser::new(["bash", "zsh", "fish"])
+        .try_map(|name| Shell::from_str(&name, false))
 }
 
 /// Whether this process was started in a pod.

@@ -9,23 +9,22 @@
     reason = "a test may panic, and says why"
 )]
 
-
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-use strait_control_lab::kubelet;
-use strait_control_lab::roles::shipped_role;
-use strait_control_lab::{ApiServer, create, install_api};
-use strait_api::GatewayServer;
-use strait_api::labels::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use strait_api::GatewayServer;
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_control_lab::kubelet;
+use strait_control_lab::roles::shipped_role;
+use strait_control_lab::{ApiServer, create, install_api};
 use strait_lab::now;
 use strait_lab::scrape::{self, Metrics};
 use tempfile::TempDir;

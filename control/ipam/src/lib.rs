@@ -37,6 +37,7 @@ mod installed;
 mod journal;
 mod names;
 mod networks;
+mod object;
 mod peer;
 mod pools;
 mod rehearsal;

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::Settings;
 use super::cluster::Failure;
+use super::object::{Denial, Kind};
 use super::round::Allocator;
-use super::work::{Denial, Kind};
 use sandbox::Sandbox;
 
 /// How many rounds it may take until nobody has anything to do. A change takes fewer than ten.

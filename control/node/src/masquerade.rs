@@ -1,12 +1,9 @@
 //! Whether this node masquerades what its pods send to remote clusters: then those see one address for
 //! all of them.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use strait_plan::objects::ObjectName;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
@@ -14,32 +11,10 @@ use tracing::{info, warn};
 
 use super::conntrack::{self, Flow};
 use super::facts::Facts;
+use super::finding::{Finding, Findings};
 
 /// How often connections are looked at. A hundred thousand of them take a tenth of a second.
 const PERIOD: Duration = Duration::from_secs(20);
-
-/// What was found, by the `Configuration` of the remote cluster.
-pub(super) type Findings = BTreeMap<ObjectName, Finding>;
-
-/// Masqueraded flows of pods to one remote cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) flows: usize,
-    /// One of them.
-    pub(super) example: Flow,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without their number: this goes into objects, where each change is an event for all who watch.
-        let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
-
-        write!(
-            f,
-            "flows of pods leave with another source, as {source} to {destination} with {seen_as}: exempt the prefix from the masquerade of the CNI"
-        )
-    }
-}
 
 /// Looks at the connections of this node for ever, and says in `findings` what is wrong; `None` while it
 /// cannot see any.

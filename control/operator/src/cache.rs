@@ -21,7 +21,7 @@ use strait_kube::watch::unending;
 use tokio::sync::mpsc;
 
 use super::apply::api;
-use super::inbox::{config, told};
+use super::changes::{config, told};
 use super::kind::all_equal;
 
 /// Of one kind, those with certain labels.

@@ -17,10 +17,8 @@ use strait_api::embedded::{EmbeddedMetadata, ServiceTemplate};
 
 use super::apply::{Applied, api, apply, delete};
 use super::context::Context;
+use super::kind::MANAGED_BY;
 use super::problem::Problem;
-
-/// Marks slices that are made here: others leave them alone, and all of them are known at any time.
-pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
 /// Marks services that are made here: all of them are known at any time.
 pub(super) const FRONT: (&str, &str) = ("ipam.strait.io/front", "true");

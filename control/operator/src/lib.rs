@@ -24,6 +24,7 @@
 
 mod apply;
 mod cache;
+mod changes;
 mod child;
 pub mod cluster_id;
 mod context;

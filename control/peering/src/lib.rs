@@ -17,8 +17,10 @@
 
 #![forbid(unsafe_code)]
 
+mod api_error;
 mod cause;
 mod check;
+pub mod cli;
 mod connect;
 mod contact;
 mod create;

@@ -18,6 +18,7 @@
 pub mod conditions;
 pub mod conncheck;
 mod desired;
+pub mod endpoint;
 pub mod objects;
 mod plan;
 pub mod status;

@@ -3,7 +3,6 @@
 //! A [`Config`] cannot be wrong: whatever is wrong with a file is found by [`Config::load`], all of
 //! it at once, before anything is touched.
 
-mod endpoint;
 #[cfg(test)]
 pub(crate) mod example;
 mod file;
@@ -28,8 +27,6 @@ use strait_plan::{Plan, Wanted, WantedPeer};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
-pub(crate) use endpoint::address_of_one_host;
-pub use endpoint::{Endpoint, EndpointError, HostPort};
 pub use keyfile::KeyFileError;
 pub use origin::Origin;
 pub(crate) use origin::{OFFLOAD, Origins};
@@ -37,6 +34,7 @@ pub use parse::DEFAULT_INTERFACE;
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};
+pub use strait_plan::endpoint::{Endpoint, EndpointError, HostPort, address_of_one_host};
 pub(crate) use strait_wg::Engine;
 
 /// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.

@@ -1,7 +1,7 @@
 //! `strait explain`: what becomes of a packet, from a gateway that runs or from a file.
 
 mod protocol;
-mod report;
+pub(crate) mod report;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -6,10 +6,10 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use strait_control_lab::ApiServer;
 use crate::root;
 use crate::tools::{Objects, Tools, chart, objects};
 use crate::world::STRAIT;
+use strait_control_lab::ApiServer;
 
 /// Of a peering.
 const TENANT: &str = "liqo-tenant-milan";

@@ -11,8 +11,8 @@ use serde_json::Value;
 use strait_lab::process::find;
 use tempfile::TempDir;
 
-use strait_control_lab::ApiServer;
 use crate::root;
+use strait_control_lab::ApiServer;
 
 /// Kind, namespace and name.
 pub(crate) type Id = [String; 3];

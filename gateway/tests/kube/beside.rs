@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use strait_api::Connection;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+use strait_api::Connection;
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::Namespace;
@@ -20,11 +20,11 @@ use strait_lab::process::find;
 use strait_lab::topology::CLUSTER_LINK;
 use strait_lab::wait_until;
 
-use strait_control_lab::roles::stock_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, wait_for_ping};
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;
 use crate::world::assert_traffic;
+use strait_control_lab::roles::stock_role;
 
 /// The routing table for what comes from pods.
 const TABLE: &str = "1878";

@@ -14,9 +14,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use strait_api::{Configuration, Connection, PublicKey};
-use strait_plan::conditions::IN_FORCE;
-use strait_api::labels::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
@@ -24,6 +21,8 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::{Configuration, Connection, PublicKey};
 use strait_lab::Cluster;
 use strait_lab::LabError;
 use strait_lab::Namespace;
@@ -32,10 +31,11 @@ use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
+use strait_plan::conditions::IN_FORCE;
 use strait_wg::PrivateKey;
 
-use strait_control_lab::{ApiServer, create, install_api};
 use crate::world::STRAIT;
+use strait_control_lab::{ApiServer, create, install_api};
 
 /// Of all objects of a peer.
 pub(crate) const NAMESPACE: &str = "liqo-tenant";

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use strait_api::Configuration;
 use futures_util::AsyncReadExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use strait_api::Configuration;
 use strait_lab::Layout;
 use strait_lab::TwoClusters;
 use strait_lab::gateway::{PeerSection, RemapSection};

@@ -4,9 +4,9 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use strait_api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
+use strait_api::{Configuration, PublicKey};
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::traffic::Ping;

@@ -8,9 +8,9 @@ use strait_lab::TwoClusters;
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 
-use strait_control_lab::roles::shipped_role;
 use crate::fed::{Fed, Mode, PATIENCE, whole};
 use crate::world::assert_traffic;
+use strait_control_lab::roles::shipped_role;
 
 /// Two clusters and what feeds them.
 pub(crate) struct Peering {

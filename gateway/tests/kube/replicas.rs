@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use strait_api::labels::ACTIVE;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
+use strait_api::labels::ACTIVE;
 use strait_lab::Layout;
 use strait_lab::Namespace;
 use strait_lab::TwoClusters;
@@ -30,13 +30,13 @@ use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 
-use strait_control_lab::create;
-use strait_control_lab::roles::shipped_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
 use crate::standalone::forward;
 use crate::standalone::pods::{Exposed, Pod, expose};
+use strait_control_lab::create;
+use strait_control_lab::roles::shipped_role;
 
 /// How often the node looks which of the replicas is the active one.
 const LOOK: Duration = Duration::from_millis(20);

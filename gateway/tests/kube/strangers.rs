@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use strait_api::Configuration;
 use serde_json::json;
+use strait_api::Configuration;
 use strait_lab::Layout;
 use strait_lab::wait_until;
 

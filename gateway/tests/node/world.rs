@@ -18,14 +18,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use strait_api::Configuration;
-use strait_node::condition::NODE_ROUTES;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_api::Configuration;
 use strait_lab::Namespace;
 use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
@@ -33,6 +32,7 @@ use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
+use strait_node::condition::NODE_ROUTES;
 use tokio::runtime::Runtime;
 
 use strait_control_lab::roles::node_role;

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{GatewayServer, WgGatewayServer};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use strait_api::{Configuration, GatewayClient, Network};
-use strait_plan::conditions::IN_FORCE;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use strait_api::{Configuration, GatewayClient, Network};
 use strait_lab::Layout;
 use strait_lab::now;
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
+use strait_plan::conditions::IN_FORCE;
 
 use super::Two;
 use super::garbage::uids;

@@ -1,9 +1,5 @@
 //! What every cluster does with objects that have lost their owners.
 
-use strait_api::{
-    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey, WgGatewayClient,
-    WgGatewayServer,
-};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service, ServiceAccount};
@@ -11,6 +7,10 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use strait_api::{
+    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey, WgGatewayClient,
+    WgGatewayServer,
+};
 
 /// Deletes what has lost all of its owners, as every cluster does.
 pub(super) async fn collect_garbage(client: &Client) {

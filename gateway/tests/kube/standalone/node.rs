@@ -25,8 +25,8 @@ use strait_lab::scrape;
 
 use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};
-use strait_control_lab::kubelet::NODE;
 use crate::world::STRAIT;
+use strait_control_lab::kubelet::NODE;
 
 /// Of pods that are gateways.
 const COMPONENT: &str = "networking.liqo.io/component";

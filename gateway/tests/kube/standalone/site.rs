@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use strait_api::{Configuration, Connection, PublicKey};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use strait_api::{Configuration, Connection, PublicKey};
 use strait_lab::Cluster;
 use strait_lab::Namespace;
 use strait_lab::wait_until;
@@ -22,9 +22,9 @@ use strait_lab::wait_until;
 use super::garbage::uids;
 use super::node::NodeOf;
 use super::pods::PodNetwork;
+use crate::fed::{PATIENCE, shell, within};
 use strait_control_lab::ApiServer;
 use strait_control_lab::kubelet;
-use crate::fed::{PATIENCE, shell, within};
 
 const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
 const GATEWAY_RESOURCE: &str = "networking.liqo.io/gateway-resource";

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use clap_complete::Shell;
-use strait_peering::{DEFAULT_MTU, Marks};
+
+use crate::{DEFAULT_MTU, Marks};
 
 pub(crate) use confirmation::{Confirmation, answer};
 pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
@@ -69,10 +69,6 @@ pub(crate) enum UserCommand {
     ///
     /// Exit status: 0 all that are wanted work, 1 one does not or the cluster cannot be asked.
     Status(StatusArgs),
-    /// Print what completes commands in a shell
-    ///
-    /// As in `source <(strait completion bash)`.
-    Completion(CompletionArgs),
 }
 
 impl UserCommand {
@@ -91,9 +87,32 @@ impl UserCommand {
             | Self::Generate(_)
             | Self::Plan(_)
             | Self::Info(_)
-            | Self::Status(_)
-            | Self::Completion(_) => false,
+            | Self::Status(_) => false,
         }
+    }
+}
+
+/// `strait check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Configuration file (TOML); no cluster is asked then
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+impl CheckArgs {
+    /// How the answer is written down; `None` if people are to read it.
+    pub(crate) fn format(&self) -> Option<Format> {
+        self.format.output.or_else(|| self.json.then_some(Format::Json))
     }
 }
 
@@ -209,7 +228,7 @@ pub(crate) enum Format {
     Json,
 }
 
-impl From<Format> for strait_peering::Format {
+impl From<Format> for crate::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Yaml => Self::Yaml,
@@ -276,22 +295,6 @@ pub(crate) struct StatusArgs {
     pub(crate) context: ContextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-}
-
-/// `strait completion`
-#[derive(Debug, Args)]
-pub(crate) struct CompletionArgs {
-    /// Of which shell
-    #[arg(env = "STRAIT_SHELL", value_name = "SHELL", value_parser = shell())]
-    pub(crate) shell: Shell,
-}
-
-/// The shells that the manual speaks of.
-fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
-    use clap::builder::TypedValueParser as _;
-
-    clap::builder::PossibleValuesParser::new(["bash", "zsh", "fish"])
-        .try_map(|name| Shell::from_str(&name, false))
 }
 
 /// Reads KEY=VALUE, with a value as labels have it.

@@ -8,14 +8,14 @@ use std::time::Duration;
 use std::{process, thread};
 
 use parking_lot::Mutex;
+use strait_api::public_key::PublicOf;
 use strait_host::stdout;
-use strait_peering::{Deadline, Report, Session, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use super::super::operator::public_of;
 use super::args::answer;
 use super::colour::{Colour, coloured, coloured_on};
+use crate::{Deadline, Report, Session, Side};
 
 /// To the beginning of the line, and nothing in it.
 const CLEAR: &str = "\r\x1b[K";
@@ -29,6 +29,8 @@ pub(super) struct Terminal {
     is_watched: bool,
     /// Whether the user has allowed beforehand what may be lost.
     allows_all: bool,
+    /// Makes public keys of private ones.
+    public_of: PublicOf,
     /// What is waited for, and since when.
     waiting: Arc<Mutex<Option<(String, Instant)>>>,
     /// Why what is done could not be said.
@@ -36,10 +38,11 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    pub(super) fn new(allows_all: bool) -> Self {
+    pub(super) fn new(allows_all: bool, public_of: PublicOf) -> Self {
         Self {
             is_watched: io::stderr().is_terminal(),
             allows_all,
+            public_of,
             waiting: Arc::default(),
             lost: RefCell::new(None),
         }
@@ -47,7 +50,7 @@ impl Terminal {
 
     /// A run that must end within `timeout`, heard here.
     pub(super) fn session(&self, timeout: Duration) -> Session<'_> {
-        Session { report: self, deadline: Deadline::after(timeout), public_of }
+        Session { report: self, deadline: Deadline::after(timeout), public_of: self.public_of }
     }
 
     /// Prints a result.

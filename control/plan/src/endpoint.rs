@@ -26,14 +26,15 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// As the resolver wants it.
-    pub(crate) host: String,
+    pub host: String,
     /// Never 0.
-    pub(crate) port: u16,
+    pub port: u16,
 }
 
 impl Endpoint {
     /// What has to be resolved.
-    pub(crate) const fn name(&self) -> Option<&HostPort> {
+    #[must_use]
+    pub const fn name(&self) -> Option<&HostPort> {
         match self {
             Self::Address(_) | Self::Heard(_) => None,
             Self::Name(name) => Some(name),
@@ -41,7 +42,8 @@ impl Endpoint {
     }
 
     /// What is known without asking.
-    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+    #[must_use]
+    pub const fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) | Self::Heard(address) => Some(*address),
             Self::Name(_) => None,
@@ -125,7 +127,7 @@ impl FromStr for Endpoint {
 /// # Errors
 ///
 /// [`EndpointError`] for addresses of no host or of many.
-pub(crate) fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
+pub fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
     let ip = address.ip().to_canonical();
     if ip.is_unspecified() {
         return Err(EndpointError::Unspecified);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use strait_daemon::config::Endpoint;
+use strait_plan::endpoint::Endpoint;
 
 /// An address or a name that a gateway client can send to.
 pub(super) fn address(text: &str) -> Result<String, String> {

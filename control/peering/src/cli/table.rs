@@ -1,6 +1,6 @@
 //! Peerings in lines.
 
-use strait_peering::PeerInfo;
+use crate::PeerInfo;
 
 const HEAD: [&str; 6] = ["PEER", "ROLE", "STATUS", "LATENCY", "SERVER", "REASON"];
 
