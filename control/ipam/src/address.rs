@@ -11,7 +11,7 @@ use remap::Prefix;
 ///
 /// The lowest and the highest address are as good as any: nothing listens to them.
 #[must_use]
-pub fn next_address(
+pub(crate) fn next_address(
     network: Prefix,
     reserved: u32,
     last: Option<IpAddr>,

@@ -58,7 +58,7 @@ impl Outcome {
 /// Two resources can have a prefix in their status that only one of them can have, if others chose it.
 /// The older one keeps it. Of those without, who would take no other prefix comes first.
 #[must_use]
-pub fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
+pub(crate) fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
     let mut by_age: Vec<_> = asked.iter().enumerate().collect();
     by_age.sort_by_key(|(_, asked)| &asked.place);
     let mut taken = held.to_vec();

@@ -36,7 +36,7 @@ use dates::Dates;
 
 /// The annotation of the Lease with which a leader leaves to the next one where it hears its peer: a server
 /// learns that from its peer alone, and whoever takes its place has heard nothing yet.
-pub const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
+pub(crate) const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 
 /// How to stand for election.
 #[derive(Clone, Debug, PartialEq, Eq)]

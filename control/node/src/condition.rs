@@ -90,7 +90,7 @@ pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
 /// While none is ready it is the first that has one. Where nobody has seen any it is the first of all: agents
 /// may run outside of pods, as any service of the host.
 #[must_use]
-pub fn speaker(objects: &Objects) -> Option<String> {
+pub(crate) fn speaker(objects: &Objects) -> Option<String> {
     let nodes: BTreeSet<_> = objects.nodes.iter().map(|node| node.name_any()).collect();
     let first_with = |is_meant: fn(&Pod) -> bool| {
         let agents = objects.agents.iter().filter(|agent| is_meant(agent));

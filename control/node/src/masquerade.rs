@@ -83,6 +83,8 @@ fn add(findings: &mut Findings, flow: Flow, facts: &Facts, former: &Findings) {
 mod tests {
     use std::net::IpAddr;
 
+    use strait_plan::objects::ObjectName;
+
     use super::*;
 
     fn flow(pod: u8, seen_as: [u8; 4]) -> Flow {

@@ -71,7 +71,7 @@ pub struct Pair {
 
 /// The namespace of a peering with the cluster `id`, unless somebody names another.
 #[must_use]
-pub fn tenant_namespace(id: &str) -> String {
+pub(crate) fn tenant_namespace(id: &str) -> String {
     format!("liqo-tenant-{id}")
 }
 

@@ -24,4 +24,4 @@ mod plan;
 pub mod status;
 
 pub use desired::Desired;
-pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan, without_rejected};
+pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan};

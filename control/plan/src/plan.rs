@@ -77,7 +77,7 @@ pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
 /// A rejected rule takes the prefix it was for with it: under its real name, what is there could be
 /// mistaken for something of ours.
 #[must_use]
-pub fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
+pub(crate) fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
     let Plan { table, rejected } = plan(0, &wanted);
     for (id, peer) in ids().zip(&mut wanted.peers) {
         let kept: Vec<Rule> = table.rules(id).collect();

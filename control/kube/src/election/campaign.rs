@@ -38,7 +38,7 @@ impl Times {
 
     /// Within this another replica takes a Lease that is free, if there is one.
     #[must_use]
-    pub fn succession(&self) -> Duration {
+    pub(crate) fn succession(&self) -> Duration {
         self.retry_period * PERIODS_PER_SUCCESSION
     }
 }
