@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, FromArgMatches, Parser, Subcommand, ValueEnum as _};
+use clap_complete::Shell;
 use strait_daemon::cluster::flags::{self, ClusterFlags};
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
@@ -18,10 +19,9 @@ use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
 use strait_lab::demo::DemoArgs;
 use strait_node::NodeArgs;
+use strait_peering::cli::{TypedCheck, TypedCommand};
 
-use super::commands::args::{PlanCommand, UserCommand};
 use super::operator::OperatorArgs;
-use crate::check::CheckArgs;
 
 pub(crate) use help::command;
 
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 no errors (warnings are possible), 1 errors were found or the API server cannot be reached, 64
     /// wrong usage or a wrong file.
-    Check(Box<CheckArgs>),
+    Check(Box<TypedCheck>),
     /// Create gateways from GatewayServer and GatewayClient objects
     ///
     /// For clusters without Liqo, whose controllers do the same. Runs in a pod, or with KUBECONFIG. Of several
@@ -115,7 +115,11 @@ pub(crate) enum Command {
     /// has them.
     Crds(CrdsArgs),
     #[command(flatten)]
-    User(UserCommand),
+    User(TypedCommand),
+    /// Print what completes commands in a shell
+    ///
+    /// As in `source <(strait completion bash)`.
+    Completion(CompletionArgs),
 }
 
 /// `strait gateway`
@@ -161,6 +165,14 @@ pub(crate) enum KeyCommand {
         #[arg(env = "STRAIT_KEY_FILE", value_name = "FILE")]
         file: Option<PathBuf>,
     },
+}
+
+/// `strait completion`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionArgs {
+    /// Of which shell
+    #[arg(env = "STRAIT_SHELL", value_name = "SHELL", value_parser = shell())]
+    pub(crate) shell: Shell,
 }
 
 /// `strait crds`
@@ -290,21 +302,21 @@ fn conflict(command: &Command, flag_values: &FlagValues) -> Option<String> {
         return Some(format!("{other} cannot be used with --config: set it in the file"));
     }
     if let Command::Check(check) = command
-        && check.config.is_some()
+        && check.config().is_some()
     {
         let other = typed(|name| !ALLOWED_WITH_CHECKED_FILE.contains(&name))?;
         return Some(format!("{other} cannot be used with --config: only the file is checked"));
     }
     if let Command::Check(check) = command
-        && !check.remote.is_named()
+        && !check.names_remote()
     {
         let other = typed(|name| name.starts_with("remote_"))?;
         return Some(format!(
             "{other} needs a remote cluster: name it with --remote-kubeconfig or --remote-context"
         ));
     }
-    if let Command::User(UserCommand::Plan(plan)) = command
-        && matches!(plan.as_ref(), PlanCommand::Network(_))
+    if let Command::User(command) = command
+        && command.is_about_the_installation()
     {
         let other = typed(|name| name == "namespace")?;
         return Some(format!(
@@ -327,6 +339,14 @@ fn is_for_a_cluster(words: &[OsString]) -> bool {
     let has_file = has("--config") || std::env::var_os("STRAIT_CONFIG").is_some();
 
     has("gateway") && (has("--kube") || (in_pod() && !has_file))
+}
+
+/// The shells that the manual speaks of.
+fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
+    use clap::builder::TypedValueParser as _;
+
+    clap::builder::PossibleValuesParser::new(["bash", "zsh", "fish"])
+        .try_map(|name| Shell::from_str(&name, false))
 }
 
 /// Whether this process was started in a pod.

@@ -1,50 +1,25 @@
 //! `strait check`: checks a configuration file or clusters.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use strait_daemon::check;
 use strait_host::stdout;
+use strait_peering::cli::{self, TypedCheck};
 
-use crate::commands;
-use crate::commands::args::{ContextArgs, Format, FormatArgs, RemoteArgs};
-
-/// `strait check`
-#[derive(Debug, clap::Args)]
-pub(crate) struct CheckArgs {
-    /// Configuration file (TOML) to check instead of a cluster
-    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, env = "STRAIT_JSON")]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-    #[command(flatten)]
-    pub(crate) context: ContextArgs,
-    #[command(flatten)]
-    pub(crate) remote: RemoteArgs,
-}
-
-impl CheckArgs {
-    /// The format of the output; `None` is text for people.
-    pub(crate) fn format(&self) -> Option<Format> {
-        self.format.output.or_else(|| self.json.then_some(Format::Json))
-    }
-}
+use crate::operator::public_of;
 
 /// Runs `strait check`. Changes nothing.
 ///
 /// # Errors
 ///
-/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; errors of [`commands::check`] for
+/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; errors [`cli::check`] [`commands::check`] for
 /// clusters.
-pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let Some(file) = &args.config else { return commands::check(args) };
+pub(crate) fn run(args: &TypedCheck) -> anyhow::Result<ExitCode> {
+    let Some(file) = args.config() else { return cli::check(args, public_of) };
     let report = check::examine(file)?;
 
     let text = match args.format() {
-        Some(format) => strait_peering::text(&report, format.into())?,
+        Some(format) => strait_peering::text(&report, format)?,
         None => report.to_string(),
     };
     stdout::print(&text)?;

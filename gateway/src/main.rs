@@ -2,7 +2,7 @@
 
 mod args;
 mod check;
-mod commands;
+mod completion;
 mod crds;
 mod key;
 mod operator;
@@ -32,6 +32,7 @@ use strait_io::Gateway;
 use strait_kube::client;
 use strait_lab::demo;
 use strait_node as node;
+use strait_peering::cli;
 use tracing::{debug, info, warn};
 
 use crate::args::{Args, Command, GatewayArgs};
@@ -84,7 +85,8 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             key::run(key)
         }
         Command::Crds(args) => crds::run(&args),
-        Command::User(command) => commands::run(&command),
+        Command::User(command) => cli::run(&command, operator::public_of),
+        Command::Completion(args) => completion::run(&args),
     }
 }
 

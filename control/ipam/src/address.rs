@@ -10,7 +10,7 @@ use remap::Prefix;
 ///
 /// The lowest and the highest address count too: the prefix is on no link, so they are no network or broadcast address.
 #[must_use]
-pub fn next_address(
+pub(crate) fn next_address(
     network: Prefix,
     reserved: u32,
     last: Option<IpAddr>,

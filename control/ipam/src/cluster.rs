@@ -18,7 +18,7 @@ use strait_plan::conditions::shortened;
 use strait_plan::objects::Listed;
 use tokio::time::timeout;
 
-use super::work::{Denial, Kind, Target, Write};
+use super::object::{Denial, Kind, Target, Write};
 
 /// The `ConfigMap` with the journal.
 pub const JOURNAL: &str = "strait-ipam";

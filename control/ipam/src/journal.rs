@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use remap::Prefix;
 
-use super::work::Kind;
+use super::object::Kind;
 
 /// A `ConfigMap` may hold 1 MiB, keys included.
 pub(super) const BYTES_MAX: usize = 1_000_000;

@@ -36,6 +36,7 @@ mod installed;
 mod journal;
 mod names;
 mod networks;
+mod object;
 mod peer;
 mod pools;
 mod rehearsal;
@@ -49,13 +50,13 @@ mod work;
 
 use std::collections::BTreeMap;
 
-pub use address::next_address;
+pub(crate) use address::next_address;
 pub use choice::{Denied, Request, Taken, choose};
-pub use cluster::ALLOCATIONS;
-pub use cluster::JOURNAL;
+pub use cluster::{ALLOCATIONS, JOURNAL};
 pub use installed::{Installation, installed_networks};
 pub use journal::{Entry, Held, Journal, JournalError};
-pub use networks::{Asked, Outcome, Place, assign};
+pub(crate) use networks::assign;
+pub use networks::{Asked, Outcome, Place};
 pub use peer::CONFIGURED_CONDITION;
 pub use pools::{Pools, PoolsError};
 pub use rehearsal::{Rehearsal, RehearsalError, Snapshot, Unserved};

@@ -58,7 +58,7 @@ impl Outcome {
 /// Two resources can have one prefix in their statuses, if others allocated it. The older one keeps it. Of those
 /// without, immutable requests come first.
 #[must_use]
-pub fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
+pub(crate) fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
     let mut by_age: Vec<_> = asked.iter().enumerate().collect();
     by_age.sort_by_key(|(_, asked)| &asked.place);
     let mut taken = held.to_vec();

@@ -20,9 +20,9 @@ use strait_plan::objects::{LISTS, judge, lists};
 use super::Settings;
 use super::decision::{Decision, Given};
 use super::names::{CIDR_TYPE, NETWORK_FINALIZER, of_child};
+use super::object::{Denial, Kind, Target, Write, target};
 use super::resources::{ConfigurationFacts, NetworkFacts, Resources, label};
 use super::wish::Wishes;
-use super::work::{Denial, Kind, Target, Write, target};
 
 /// The type of the condition: whether every prefix has a local prefix.
 pub const CONFIGURED_CONDITION: &str = "NetworkCIDRsConfigured";

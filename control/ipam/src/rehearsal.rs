@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::Settings;
 use super::cluster::Failure;
+use super::object::{Denial, Kind};
 use super::round::Allocator;
-use super::work::{Denial, Kind};
 use sandbox::Sandbox;
 
 /// The maximum number of rounds until nothing is left to do. A change takes fewer than ten.

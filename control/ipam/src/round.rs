@@ -20,8 +20,9 @@ use super::cluster::{Cluster, Failure, JOURNAL, Stored};
 use super::decision::{Decision, Giving, decide};
 use super::journal::{Journal, JournalError};
 use super::names::SINCE;
+use super::object::{Denial, Kind, Target, Write, target};
 use super::resources::{Objects, Resources};
-use super::work::{Chain, Denial, Kind, Target, Work, Write, target, work};
+use super::work::{Chain, Work, work};
 use super::{Settings, SkipVersions};
 
 /// The number of concurrent calls.

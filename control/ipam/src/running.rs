@@ -24,9 +24,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::Settings;
 use super::cluster::{Cluster, Failure, KubeCluster};
+use super::object::Denial;
 use super::resources::Objects;
 use super::round::{Allocator, Round};
-use super::work::Denial;
 
 /// The shortest time between the starts of two rounds.
 const GAP: Duration = Duration::from_millis(50);

@@ -33,7 +33,7 @@ use dates::Dates;
 
 /// The annotation of the Lease in which a leader records the endpoint of its peer for the next one: a server learns the
 /// endpoint from the peer alone, and a new leader has heard nothing yet.
-pub const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
+pub(crate) const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 
 /// The settings of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]

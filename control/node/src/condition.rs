@@ -88,7 +88,7 @@ pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
 /// While no agent is ready it is the first node that has one. Where no agent pod is seen it is the first of all: agents
 /// may run outside of pods, as a service of the host.
 #[must_use]
-pub fn speaker(objects: &Objects) -> Option<String> {
+pub(crate) fn speaker(objects: &Objects) -> Option<String> {
     let nodes: BTreeSet<_> = objects.nodes.iter().map(|node| node.name_any()).collect();
     let first_with = |is_meant: fn(&Pod) -> bool| {
         let agents = objects.agents.iter().filter(|agent| is_meant(agent));

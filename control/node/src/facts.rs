@@ -6,8 +6,8 @@ use kube::ResourceExt as _;
 use remap::Prefix;
 use strait_plan::objects::ObjectName;
 
+use super::finding::Findings;
 use super::forwarding::WayProblem;
-use super::masquerade::Findings;
 use crate::condition::{self, Known, Statement};
 use crate::plan::{Objects, Plan};
 
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::conntrack::Flow;
-    use super::super::masquerade::Finding;
+    use super::super::finding::Finding;
     use super::*;
 
     fn node(name: &str, address: Option<&str>) -> Value {

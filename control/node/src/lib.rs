@@ -20,6 +20,7 @@ mod agent;
 pub mod condition;
 mod conntrack;
 mod facts;
+mod finding;
 mod flags;
 mod forwarding;
 mod kernel;

@@ -1,11 +1,8 @@
 //! Whether this node masquerades packets of its pods to remote clusters: then those see one address for all of them.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use strait_plan::objects::ObjectName;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
@@ -13,34 +10,12 @@ use tracing::{info, warn};
 
 use super::conntrack::{self, Flow};
 use super::facts::Facts;
+use super::finding::{Finding, Findings};
 
 /// The period of reads of the connection table. A hundred thousand connections take a tenth of a second.
 const PERIOD: Duration = Duration::from_secs(20);
 
-/// The findings, by the `Configuration` of the remote cluster.
-pub(super) type Findings = BTreeMap<ObjectName, Finding>;
-
-/// Masqueraded flows of pods to one remote cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) flows: usize,
-    /// One of the flows.
-    pub(super) example: Flow,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the number of flows: this is written into objects, and each change is an event for all watches.
-        let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
-
-        write!(
-            f,
-            "flows of pods leave with another source, as {source} to {destination} with {seen_as}: exempt the prefix from the masquerade of the CNI"
-        )
-    }
-}
-
-/// Reads the connections of this node periodically, and publishes what is wrong in `findings`; `None` while they cannot
+/// Looks at the connections of this node periodically, and publishes what is wrong in `findings`; `None` while they cannot
 /// be read.
 pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<Option<Findings>>) {
     let mut ticks = interval(PERIOD);
@@ -105,6 +80,8 @@ fn add(findings: &mut Findings, flow: Flow, facts: &Facts, former: &Findings) {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+
+    use strait_plan::objects::ObjectName;
 
     use super::*;
 

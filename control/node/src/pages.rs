@@ -13,8 +13,8 @@ use prometheus_client::registry::Registry;
 use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use tokio::sync::watch;
 
+use super::finding::Findings;
 use super::forwarding::Way;
-use super::masquerade::Findings;
 
 /// The state to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::facts::Facts;
-use super::masquerade::Findings;
+use super::finding::Findings;
 use crate::condition;
 
 /// The pause before a failed write is repeated.

@@ -20,7 +20,7 @@ use strait_kube::watch::unending;
 use tokio::sync::mpsc;
 
 use super::apply::api;
-use super::inbox::{config, told};
+use super::changes::{config, told};
 use super::kind::all_equal;
 
 /// The objects of one kind with certain labels.

@@ -83,7 +83,7 @@ pub enum EndpointError {
 /// # Errors
 ///
 /// [`EndpointError`] if there is none, or more than one.
-pub fn active_pod(pods: &[Pod]) -> Result<&Pod, EndpointError> {
+pub(crate) fn active_pod(pods: &[Pod]) -> Result<&Pod, EndpointError> {
     let is_gateway = |pod: &&Pod| {
         let (label, value) = COMPONENT;
         pod.labels().get(label).is_some_and(|found| found == value)

@@ -17,10 +17,8 @@ use strait_api::embedded::{EmbeddedMetadata, ServiceTemplate};
 
 use super::apply::{Applied, api, apply, delete};
 use super::context::Context;
+use super::kind::MANAGED_BY;
 use super::problem::Problem;
-
-/// The label of our slices: the EndpointSlice controller ignores them, and the cache selects them.
-pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
 /// The label of our services: the cache selects them.
 pub(super) const FRONT: (&str, &str) = ("ipam.strait.io/front", "true");

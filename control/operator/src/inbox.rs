@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::ready;
-use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use kube::api::DynamicObject;
 use kube::runtime::controller::{Action, Config, Error, ReconcileRequest, applier};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::watcher;
 use kube::{Api, Client, ResourceExt as _};
-use strait_kube::complaint::Complaint;
-use strait_kube::watch::{WATCH_SECONDS, unending};
+use strait_kube::watch::unending;
 
 use super::cache::Cache;
+use super::changes::{config, told};
 use super::context::Context;
 use super::kind::Object;
 use super::problem::Problem;
@@ -120,31 +120,4 @@ pub(super) fn neighbours<K: Object>(other: &DynamicObject, all: &Store<K>) -> Ve
     let neighbours = all.iter().filter(|gateway| gateway.meta().namespace == *namespace);
 
     neighbours.map(|gateway| ObjectRef::from_obj(gateway.as_ref())).collect()
-}
-
-/// The objects of the events. A failing watch is logged once.
-pub(super) fn told<O>(
-    kind: String,
-    events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,
-) -> impl Stream<Item = O> + Send
-where
-    O: Clone + Send,
-{
-    let mut complaint = Complaint::about(format!("watch objects of kind {kind}"));
-
-    events.filter_map(move |event| {
-        complaint.say(&event);
-        ready(match event {
-            Ok(
-                watcher::Event::Apply(object)
-                | watcher::Event::InitApply(object)
-                | watcher::Event::Delete(object),
-            ) => Some(object),
-            Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => None,
-        })
-    })
-}
-
-pub(super) fn config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_SECONDS)
 }

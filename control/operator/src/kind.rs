@@ -17,7 +17,8 @@ use strait_api::identity::Mode;
 use strait_api::labels::{COMPONENT, GATEWAY_NAME, GATEWAY_RESOURCE};
 use strait_api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 
-use super::front::MANAGED_BY;
+/// Marks slices that are made here: others leave them alone, and all of them are known at any time.
+pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
 /// A kind of ours.
 pub(super) trait Object:

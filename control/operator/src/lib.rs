@@ -23,6 +23,7 @@
 
 mod apply;
 mod cache;
+mod changes;
 mod child;
 pub mod cluster_id;
 mod context;
@@ -45,9 +46,8 @@ mod workload;
 use strait_api::public_key::PublicOf;
 
 pub use child::{Child, ChildError, Parent, child};
-pub use endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
-pub use keys::{KeyPair, KeysError};
-pub use keys::{Unsound, unsound};
+pub use endpoint::{EndpointError, endpoint, internal_endpoint};
+pub use keys::{KeyPair, KeysError, Unsound, unsound};
 pub use problem::Problem;
 pub use run::run;
 pub use tally::Tally;

@@ -99,7 +99,7 @@ pub fn render(template: &Value, data: &Data<'_>) -> Result<Value, TemplateError>
 /// # Errors
 ///
 /// [`TemplateError`] with the place and the expression.
-pub fn render_metadata(template: &Value, data: &Data<'_>) -> Result<Value, TemplateError> {
+pub(crate) fn render_metadata(template: &Value, data: &Data<'_>) -> Result<Value, TemplateError> {
     let place = Place(vec![Step::Key("metadata".to_owned())]);
 
     Renderer { data }.value(template, &place, true)

@@ -5,6 +5,7 @@ use strait_api::crd::spec_schema;
 use strait_api::identity::{Identity, Mode};
 use strait_api::{GatewayServer, WgGatewayServer};
 
+use super::endpoint::active_pod;
 use super::*;
 
 fn object<K: DeserializeOwned>(value: Value) -> K {

@@ -13,8 +13,7 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_operator::cluster_id::{self, SYSTEM_NAMESPACE, Written};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::error::{if_allowed, is_forbidden, remedy, said};
-use super::wait::{is_for_good, pauses};
+use super::api_error::{if_allowed, is_for_good, is_forbidden, pauses, remedy, said};
 use super::{CommandError, Prefixes, Session, Side, TimeoutError, prefixes};
 
 /// The label of the namespace of a peering.
@@ -72,7 +71,7 @@ pub struct Pair {
 
 /// The namespace of a peering with the cluster `id`, by default.
 #[must_use]
-pub fn tenant_namespace(id: &str) -> String {
+pub(crate) fn tenant_namespace(id: &str) -> String {
     format!("liqo-tenant-{id}")
 }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use strait_ipam::RehearsalError;
 
-use super::wait::is_for_good;
 use super::{PrefixesError, Side};
 
 /// Each variant has the cluster, the value and the remedy.
@@ -173,20 +172,7 @@ impl CommandError {
     }
 }
 
-/// `None` if the user may not ask.
-pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    match answer {
-        Err(error) if is_forbidden(&error) => Ok(None),
-        answer => answer.map(Some),
-    }
-}
-
-/// Whether a right is missing, and nothing else is wrong.
-pub(super) fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_forbidden())
-}
-
-/// A wait that timed out.
+/// What did wait that timed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{side}Failed waiting for {awaited}: not within {}; found {found}{}; look at `{look_at}`",
@@ -206,57 +192,6 @@ pub struct TimeoutError {
     pub cause: Option<String>,
     /// A command that shows more.
     pub look_at: String,
-}
-
-/// The message of the API server, or why there is none, without details for programs only.
-pub(super) fn said(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        let message = status.message.trim();
-        return if message.is_empty() {
-            format!("status {} {}", status.code, status.reason)
-        } else {
-            message.to_owned()
-        };
-    }
-
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-
-    match text.split_once(UNTRUSTED) {
-        Some((_, why)) => format!("the certificate of the API server is not trusted: {why}"),
-        None => text,
-    }
-}
-
-/// The beginning of a verifier's error on a certificate.
-const UNTRUSTED: &str = "invalid peer certificate: ";
-
-/// The remedy for `error`, if it is known.
-pub(super) fn remedy(error: &kube::Error) -> &'static str {
-    if let kube::Error::Api(status) = error {
-        return match status.code {
-            401 => "; log in again, or choose another context",
-            403 => "; ask for these rights, or choose another context",
-            // A missing object has its own error; this is about the kind.
-            404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
-            _ => "",
-        };
-    }
-
-    if is_for_good(error) {
-        ""
-    } else if said(error).contains("certificate of the API server is not trusted") {
-        "; check certificate-authority of this cluster in the kubeconfig"
-    } else {
-        "; is the API server of this context there?"
-    }
 }
 
 fn in_words(duration: Duration) -> String {

@@ -18,16 +18,16 @@ use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use super::Prefixes;
 
 /// The default MTU of a tunnel, in bytes: that of Liqo.
-pub const DEFAULT_MTU: u16 = 1340;
+pub(crate) const DEFAULT_MTU: u16 = 1340;
 
 /// The default port of gateway servers: that of Liqo.
-pub const DEFAULT_PORT: u16 = 51840;
+pub(crate) const DEFAULT_PORT: u16 = 51840;
 
 /// The default template of gateway servers: that of Liqo, whose name ours has as well.
-pub const SERVER_TEMPLATE: &str = "wireguard-server";
+pub(crate) const SERVER_TEMPLATE: &str = "wireguard-server";
 
 /// The default template of gateway clients: that of Liqo, whose name ours has as well.
-pub const CLIENT_TEMPLATE: &str = "wireguard-client";
+pub(crate) const CLIENT_TEMPLATE: &str = "wireguard-client";
 
 /// How a gateway server is exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Exposure {
 
 /// The template of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateRef {
+pub(crate) struct TemplateRef {
     /// `GROUP/VERSION` of its kind.
     pub api_version: String,
     /// Its kind.

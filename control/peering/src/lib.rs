@@ -16,8 +16,10 @@
 
 #![forbid(unsafe_code)]
 
+mod api_error;
 mod cause;
 mod check;
+pub mod cli;
 mod connect;
 mod contact;
 mod create;
@@ -39,14 +41,12 @@ mod write;
 
 pub use check::{Finding, Findings, Severity, check, check_pair};
 pub use connect::{Connect, ExposureWanted, TemplateWanted, connect, initialize};
-pub use contact::{Contact, Marks, Pair, tenant_namespace};
+pub use contact::{Contact, Marks, Pair};
 pub use create::{Create, Making, create, delete};
 pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
-pub use forge::{
-    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, SERVER_TEMPLATE, ServiceType,
-    TemplateRef,
-};
+pub(crate) use forge::{CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, SERVER_TEMPLATE};
+pub use forge::{Exposure, PortWanted, ServiceType};
 pub use generate::{Generate, generate};
 pub use info::{
     CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,

@@ -220,7 +220,7 @@ proptest! {
                 && text.starts_with(is_good)
                 && text.ends_with(is_good)
         };
-        let is_one = is_label(&id) && is_label(&super::tenant_namespace(&id));
+        let is_one = is_label(&id) && is_label(&super::contact::tenant_namespace(&id));
 
         prop_assert_eq!(check_id(Side::Local, &id).is_ok(), is_one);
     }

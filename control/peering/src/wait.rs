@@ -5,17 +5,16 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use backon::BackoffBuilder as _;
 use futures_util::StreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use strait_kube::watch::{WATCH_SECONDS, backoff};
+use strait_kube::watch::WATCH_SECONDS;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::api_error::{is_for_good, pauses, said};
 use super::contact::End;
-use super::error::said;
-use super::{CommandError, TimeoutError, cause};
+use super::{CommandError, TimeoutError, api_error, cause};
 
 /// Effectively without limit, and short enough for every clock.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -112,7 +111,7 @@ where
                     Progress::Done(done) => return Ok(done),
                     Progress::NotYet(now) => found = now,
                 }
-                pauses = self::pauses();
+                pauses = api_error::pauses();
             }
         };
         if let Some(error) = error {
@@ -162,12 +161,7 @@ pub(super) fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// The pauses between attempts to reach an API server that is away; without end.
-pub(super) fn pauses() -> impl Iterator<Item = Duration> {
-    backoff().build()
-}
-
-/// The error of a watch.
+/// What error of a watch.
 fn cause(error: watcher::Error) -> Option<kube::Error> {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -176,16 +170,4 @@ fn cause(error: watcher::Error) -> Option<kube::Error> {
         watcher::Error::WatchError(status) => Some(kube::Error::Api(status)),
         watcher::Error::NoResourceVersion => None,
     }
-}
-
-/// Whether the server has understood the request and would answer the same again.
-pub(super) fn is_for_good(error: &kube::Error) -> bool {
-    if let kube::Error::Api(status) = error {
-        return matches!(status.code, 400..=409 | 411..=428 | 431..=499);
-    }
-
-    matches!(
-        error,
-        kube::Error::Auth(_) | kube::Error::BuildRequest(_) | kube::Error::SerdeError(_)
-    )
 }

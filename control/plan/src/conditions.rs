@@ -27,8 +27,7 @@ use serde_json::Value;
 
 pub(crate) use causes::verdicts;
 pub use reason::of_problem as reason_of;
-pub use text::list;
-pub use text::{MESSAGE_BYTES_MAX, shortened};
+pub use text::{MESSAGE_BYTES_MAX, list, shortened};
 
 /// The type of the condition: whether everything that the object specifies is in force in this gateway.
 pub const IN_FORCE: &str = "strait.io/InForce";

@@ -18,9 +18,10 @@
 pub mod conditions;
 pub mod conncheck;
 mod desired;
+pub mod endpoint;
 pub mod objects;
 mod plan;
 pub mod status;
 
 pub use desired::Desired;
-pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan, without_rejected};
+pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan};

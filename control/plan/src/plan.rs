@@ -77,7 +77,7 @@ pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
 /// The remote prefix of a rejected rule is removed too: under its real addresses it could be mistaken for a prefix of
 /// this cluster.
 #[must_use]
-pub fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
+pub(crate) fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
     let Plan { table, rejected } = plan(0, &wanted);
     for (id, peer) in ids().zip(&mut wanted.peers) {
         let kept: Vec<Rule> = table.rules(id).collect();

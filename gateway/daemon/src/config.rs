@@ -2,7 +2,6 @@
 //!
 //! A [`Config`] is always valid: [`Config::load`] reports all errors of a file at once, before anything is changed.
 
-mod endpoint;
 #[cfg(test)]
 pub(crate) mod example;
 mod file;
@@ -27,8 +26,6 @@ use strait_plan::{Plan, Wanted, WantedPeer};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
-pub(crate) use endpoint::address_of_one_host;
-pub use endpoint::{Endpoint, EndpointError, HostPort};
 pub use keyfile::KeyFileError;
 pub use origin::Origin;
 pub(crate) use origin::{OFFLOAD, Origins};
@@ -36,6 +33,7 @@ pub use parse::DEFAULT_INTERFACE;
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};
+pub use strait_plan::endpoint::{Endpoint, EndpointError, HostPort, address_of_one_host};
 pub(crate) use strait_wg::Engine;
 
 /// How many peers are logged. `/config` has all of them.

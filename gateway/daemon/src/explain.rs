@@ -1,7 +1,7 @@
 //! `strait explain`: how a packet is handled, by a running gateway or by the gateway of a configuration file.
 
 mod protocol;
-mod report;
+pub(crate) mod report;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

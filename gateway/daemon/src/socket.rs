@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
-use super::explain::Report;
+use super::explain::report::Report;
 pub(crate) use listener::BindError;
 pub use listener::Listener;
 use listener::SocketFile;

@@ -14,8 +14,8 @@ use strait_api::{Configuration, IP, Network};
 use strait_plan::objects::Listed;
 
 use super::super::cluster::{Cluster, Failure, Stored};
+use super::super::object::{Denial, Kind, Target, Write};
 use super::super::resources::Objects;
-use super::super::work::{Denial, Kind, Target, Write};
 use super::{RehearsalError, Snapshot};
 
 /// The annotation in which `kubectl apply` records what it has applied.

@@ -15,8 +15,8 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::object::{Kind, Target};
 use crate::round::Allocator;
-use crate::work::{Kind, Target};
 
 use server::{Fate, Line, Server};
 

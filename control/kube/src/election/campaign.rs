@@ -38,7 +38,7 @@ impl Times {
 
     /// Within this time another replica takes a free Lease, if there is one.
     #[must_use]
-    pub fn succession(&self) -> Duration {
+    pub(crate) fn succession(&self) -> Duration {
         self.retry_period * PERIODS_PER_SUCCESSION
     }
 }

@@ -71,7 +71,7 @@ impl Problem {
 
     /// Whether each node has to report it for itself. All nodes find the other problems alike.
     #[must_use]
-    pub const fn is_of_one_node(&self) -> bool {
+    pub(crate) const fn is_of_one_node(&self) -> bool {
         matches!(self, Self::NoAddress { .. } | Self::OwnNode { .. })
     }
 }

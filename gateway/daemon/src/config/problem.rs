@@ -10,7 +10,7 @@ use strait_plan::Rejection;
 use strait_wg::KeyError;
 use strait_wg::redact::without_keys;
 
-use super::endpoint::EndpointError;
+use super::EndpointError;
 use super::keyfile::KeyFileError;
 
 /// One error. The message fits on one line.

@@ -13,8 +13,8 @@ use strait_api::{Configuration, IP, Network};
 use strait_plan::objects::Listed;
 
 use crate::cluster::{Cluster, Failure, Stored};
+use crate::object::{Denial, Kind, Target, Write};
 use crate::resources::Objects;
-use crate::work::{Denial, Kind, Target, Write};
 
 /// An object's kind, namespace and name.
 pub(super) type Name = (Kind, String, String);

@@ -1,29 +1,30 @@
-//! The commands for clusters: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status`, `check` and
-//! `completion`.
+//! The commands for clusters: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status` and
+//! `check`.
 //!
-//! The commands are implemented in `strait-peering`; this module has their flags, terminal output and exit
+//! The commands are implemented in the modules beside; this module has their flags, terminal output and exit
 //! codes.
 
-pub(crate) mod args;
+mod args;
 mod check;
 mod colour;
-mod completion;
 mod kubeconfig;
 mod plan;
 mod requests;
 mod table;
 mod terminal;
+mod typed;
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use strait_api::identity::Mode;
+use strait_api::public_key::PublicOf;
 use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use strait_host::stdout;
 use strait_host::usage::UsageError;
-use strait_peering::{
-    CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
-};
+
+use crate::{CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side};
+
+pub use typed::{TypedCheck, TypedCommand};
 
 use self::args::{
     ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
@@ -31,7 +32,6 @@ use self::args::{
     UserCommand,
 };
 use self::terminal::Terminal;
-use crate::check::CheckArgs;
 
 /// A peering is unhealthy, or a check found errors.
 const UNHEALTHY: u8 = 1;
@@ -41,13 +41,9 @@ const UNHEALTHY: u8 = 1;
 /// # Errors
 ///
 /// [`UsageError`] if the command line is wrong: then no cluster was changed. [`CommandError`] otherwise.
-pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
-    if let UserCommand::Completion(args) = command {
-        stdout::print(&completion::script(args.shell))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-
-    let terminal = Terminal::new(command.is_confirmed());
+pub fn run(command: &TypedCommand, public_of: PublicOf) -> anyhow::Result<ExitCode> {
+    let TypedCommand(command) = command;
+    let terminal = Terminal::new(command.is_confirmed(), public_of);
     block_on(&terminal, execute(command, &terminal))
 }
 
@@ -56,8 +52,9 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
 /// # Errors
 ///
 /// As [`run()`].
-pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let terminal = Terminal::new(false);
+pub fn check(args: &TypedCheck, public_of: PublicOf) -> anyhow::Result<ExitCode> {
+    let TypedCheck(args) = args;
+    let terminal = Terminal::new(false, public_of);
     block_on(&terminal, check::run(args, &terminal))
 }
 
@@ -99,8 +96,6 @@ async fn execute(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<E
         }
         UserCommand::Info(args) => info(args, terminal).await?,
         UserCommand::Status(args) => return status(args, terminal).await,
-        // Needs no cluster.
-        UserCommand::Completion(_) => {}
     }
     terminal.end()?;
 
@@ -112,25 +107,25 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
         NetworkCommand::Init(args) => {
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
-            strait_peering::initialize(&pair, session).await?;
+            crate::initialize(&pair, session).await?;
         }
         NetworkCommand::Connect(args) => {
             let wanted = requests::connect(args);
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
-            strait_peering::connect(&pair, &wanted, session).await?;
+            crate::connect(&pair, &wanted, session).await?;
         }
         NetworkCommand::Disconnect(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.execute("disconnect")?;
             let session = terminal.session(args.clusters.context.timeout);
-            strait_peering::disconnect(&pair, args.clusters.wait, session).await?;
+            crate::disconnect(&pair, args.clusters.wait, session).await?;
         }
         NetworkCommand::Reset(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.execute("reset")?;
             let session = terminal.session(args.clusters.context.timeout);
-            strait_peering::reset(&pair, args.clusters.wait, session).await?;
+            crate::reset(&pair, args.clusters.wait, session).await?;
         }
     }
 
@@ -156,7 +151,7 @@ async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<
     let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
     let session = terminal.session(context.timeout);
     let making = Making { format: output.map(Format::from), overwrites: *yes, waits };
-    if let Some(text) = strait_peering::create(&contact, &wanted, making, session).await? {
+    if let Some(text) = crate::create(&contact, &wanted, making, session).await? {
         terminal.print(&text)?;
     }
 
@@ -175,16 +170,16 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
 
     match command {
         DeleteCommand::Configuration(_) => {
-            strait_peering::delete::<Configuration>(&contact, name, *wait, session).await?;
+            crate::delete::<Configuration>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayserver(_) => {
-            strait_peering::delete::<GatewayServer>(&contact, name, *wait, session).await?;
+            crate::delete::<GatewayServer>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayclient(_) => {
-            strait_peering::delete::<GatewayClient>(&contact, name, *wait, session).await?;
+            crate::delete::<GatewayClient>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Publickey(_) => {
-            strait_peering::delete::<PublicKey>(&contact, name, *wait, session).await?;
+            crate::delete::<PublicKey>(&contact, name, *wait, session).await?;
         }
     }
 
@@ -193,19 +188,19 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
 
 async fn generate(command: &GenerateCommand, terminal: &Terminal) -> anyhow::Result<()> {
     let (args, wanted) = match command {
-        GenerateCommand::Configuration(args) => (args, strait_peering::Generate::Configuration),
+        GenerateCommand::Configuration(args) => (args, crate::Generate::Configuration),
         GenerateCommand::Publickey(args) => {
             let mode = match args.gateway_type {
                 GatewayType::Server => Mode::Server,
                 GatewayType::Client => Mode::Client,
             };
             let name = args.gateway_name.clone();
-            (&args.generate, strait_peering::Generate::PublicKey { mode, name })
+            (&args.generate, crate::Generate::PublicKey { mode, name })
         }
     };
     let contact = kubeconfig::contact(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let text = strait_peering::generate(&contact, &wanted, args.output.into(), session).await?;
+    let text = crate::generate(&contact, &wanted, args.output.into(), session).await?;
 
     Ok(terminal.print(&text)?)
 }
@@ -216,11 +211,11 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
     }
     let contact = kubeconfig::contact(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let info = strait_peering::info(&contact, session).await?;
+    let info = crate::info(&contact, session).await?;
     let OutputArgs { get, format } = &args.output;
     let text = match (get, &format.output) {
         (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
-        (None, Some(format)) => strait_peering::text(&info, (*format).into())?,
+        (None, Some(format)) => crate::text(&info, (*format).into())?,
         (None, None) => info.text(args.verbose),
     };
 
@@ -228,7 +223,7 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
 }
 
 async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<()> {
-    let peers = strait_peering::peers(
+    let peers = crate::peers(
         &in_all_namespaces(&args.context).await?,
         &args.ids,
         terminal.session(args.context.timeout),
@@ -248,7 +243,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
             part(&serde_json::to_value(peer)?, path, *format)?
         }
         (Some(path), format, _) => part(&by_id()?, path, *format)?,
-        (None, Some(format), _) => strait_peering::text(&by_id()?, (*format).into())?,
+        (None, Some(format), _) => crate::text(&by_id()?, (*format).into())?,
         (None, None, []) => "no peerings\n".to_owned(),
         (None, None, peers) => {
             let texts: Vec<_> = peers.iter().map(ToString::to_string).collect();
@@ -262,10 +257,10 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
 async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     let contact = in_all_namespaces(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
-    let peers = strait_peering::peers(&contact, &[], session).await?;
+    let peers = crate::peers(&contact, &[], session).await?;
     let text = match args.format.output {
-        Some(format) => strait_peering::text(&peers, format.into())?,
-        None => match strait_peering::info(&contact, session).await {
+        Some(format) => crate::text(&peers, format.into())?,
+        None => match crate::info(&contact, session).await {
             Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
             // The peerings are shown nevertheless.
             Err(error) => {
@@ -293,7 +288,7 @@ fn part(
     path: &str,
     format: Option<args::Format>,
 ) -> anyhow::Result<String> {
-    let Some(part) = strait_peering::select(value, path) else {
+    let Some(part) = crate::select(value, path) else {
         return Err(
             UsageError::Wrong(format!("there is no {path:?}: -o yaml shows everything")).into()
         );
@@ -301,6 +296,6 @@ fn part(
 
     Ok(match (part, format) {
         (serde_json::Value::String(text), None) => format!("{text}\n"),
-        (part, format) => strait_peering::text(part, format.map_or(Format::Yaml, Into::into))?,
+        (part, format) => crate::text(part, format.map_or(Format::Yaml, Into::into))?,
     })
 }

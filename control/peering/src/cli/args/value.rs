@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use strait_daemon::config::Endpoint;
+use strait_plan::endpoint::Endpoint;
 
 /// Parses an address or a DNS name of a gateway server.
 pub(super) fn address(text: &str) -> Result<String, String> {

@@ -25,14 +25,15 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// The name, as it is passed to the resolver.
-    pub(crate) host: String,
+    pub host: String,
     /// Never 0.
-    pub(crate) port: u16,
+    pub port: u16,
 }
 
 impl Endpoint {
     /// The name to resolve, if it is a name.
-    pub(crate) const fn name(&self) -> Option<&HostPort> {
+    #[must_use]
+    pub const fn name(&self) -> Option<&HostPort> {
         match self {
             Self::Address(_) | Self::Learned(_) => None,
             Self::Name(name) => Some(name),
@@ -40,7 +41,8 @@ impl Endpoint {
     }
 
     /// The address, unless it is a name.
-    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+    #[must_use]
+    pub const fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) | Self::Learned(address) => Some(*address),
             Self::Name(_) => None,
@@ -124,7 +126,7 @@ impl FromStr for Endpoint {
 /// # Errors
 ///
 /// [`EndpointError`] for unspecified, multicast and broadcast addresses.
-pub(crate) fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
+pub fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
     let ip = address.ip().to_canonical();
     if ip.is_unspecified() {
         return Err(EndpointError::Unspecified);

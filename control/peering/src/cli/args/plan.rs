@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use remap::Prefix;
-use strait_peering::parse_prefix;
 
 use super::{ConnectArgs, ContextArgs, DisconnectArgs, FormatArgs};
+use crate::parse_prefix;
 
 /// `strait plan`
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! The table of `strait status`.
 
-use strait_peering::PeerInfo;
+use crate::PeerInfo;
 
 const HEAD: [&str; 6] = ["PEER", "ROLE", "STATUS", "LATENCY", "SERVER", "REASON"];
 

@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use strait_api::endpoint::Endpoint;
 use strait_host::usage::UsageError;
-use strait_peering::{
-    Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
-};
 
 use super::args::{ConnectArgs, CreateCommand, Service};
+use crate::{
+    Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
+};
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {
     let legacy = &args.legacy;

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use clap::Args;
-use strait_peering::CommandError;
+
+use crate::CommandError;
 
 /// Whether the user must confirm.
 #[derive(Clone, Debug, Args)]

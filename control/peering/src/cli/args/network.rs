@@ -1,11 +1,11 @@
 //! The flags of `strait network`.
 
 use clap::{Args, Subcommand};
-use strait_peering::TemplateType;
 
 use super::objects::{Service, template_type};
 use super::value::{address_or_none, ip_or_none, port_or_none};
 use super::{Confirmation, ContextArgs, MTU_MIN, MarksArgs, RemoteArgs};
+use crate::TemplateType;
 
 /// `strait network`
 #[derive(Debug, Subcommand)]

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use clap_complete::Shell;
-use strait_peering::{DEFAULT_MTU, Marks};
+
+use crate::{DEFAULT_MTU, Marks};
 
 pub(crate) use confirmation::{Confirmation, answer};
 pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
@@ -68,10 +68,6 @@ pub(crate) enum UserCommand {
     ///
     /// Exit status: 0 all enabled peerings are healthy, 1 one is not, or the API server cannot be reached.
     Status(StatusArgs),
-    /// Print the completion script of a shell
-    ///
-    /// For example `source <(strait completion bash)`.
-    Completion(CompletionArgs),
 }
 
 impl UserCommand {
@@ -90,13 +86,36 @@ impl UserCommand {
             | Self::Generate(_)
             | Self::Plan(_)
             | Self::Info(_)
-            | Self::Status(_)
-            | Self::Completion(_) => false,
+            | Self::Status(_) => false,
         }
     }
 }
 
-/// The cluster; of two the local one, which gets the client.
+/// `strait check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Configuration file (TOML); no cluster is asked then
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+impl CheckArgs {
+    /// How the answer is written down; `None` if people are to read it.
+    pub(crate) fn format(&self) -> Option<Format> {
+        self.format.output.or_else(|| self.json.then_some(Format::Json))
+    }
+}
+
+/// Which cluster; of two the local one, which gets the client.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContextArgs {
     /// Kubeconfig file [default: KUBECONFIG, else ~/.kube/config, else the pod this runs in]
@@ -208,7 +227,7 @@ pub(crate) enum Format {
     Json,
 }
 
-impl From<Format> for strait_peering::Format {
+impl From<Format> for crate::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Yaml => Self::Yaml,
@@ -277,23 +296,7 @@ pub(crate) struct StatusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// `strait completion`
-#[derive(Debug, Args)]
-pub(crate) struct CompletionArgs {
-    /// The shell
-    #[arg(env = "STRAIT_SHELL", value_name = "SHELL", value_parser = shell())]
-    pub(crate) shell: Shell,
-}
-
-/// The shells that the manual documents.
-fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
-    use clap::builder::TypedValueParser as _;
-
-    clap::builder::PossibleValuesParser::new(["bash", "zsh", "fish"])
-        .try_map(|name| Shell::from_str(&name, false))
-}
-
-/// Parses KEY=VALUE with a valid value of a label.
+/// Reads KEY=VALUE with a valid value of a label.
 fn label(text: &str) -> Result<(String, String), String> {
     /// Maximum length of a label value.
     const BYTES_MAX: usize = 63;

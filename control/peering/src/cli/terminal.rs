@@ -8,14 +8,14 @@ use std::time::Duration;
 use std::{process, thread};
 
 use parking_lot::Mutex;
+use strait_api::public_key::PublicOf;
 use strait_host::stdout;
-use strait_peering::{Deadline, Report, Session, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use super::super::operator::public_of;
 use super::args::answer;
 use super::colour::{Colour, coloured, coloured_on};
+use crate::{Deadline, Report, Session, Side};
 
 /// Moves to the beginning of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
@@ -29,17 +29,20 @@ pub(super) struct Terminal {
     is_terminal: bool,
     /// Whether a flag has confirmed destructive steps.
     is_confirmed: bool,
-    /// The current wait and when it began.
+    /// Makes public keys of private ones.
+    public_of: PublicOf,
+    /// What is current wait and when it began.
     waiting: Arc<Mutex<Option<(String, Instant)>>>,
     /// The error of stdout, if a line was lost.
     lost: RefCell<Option<io::Error>>,
 }
 
 impl Terminal {
-    pub(super) fn new(is_confirmed: bool) -> Self {
+    pub(super) fn new(is_confirmed: bool, public_of: PublicOf) -> Self {
         Self {
             is_terminal: io::stderr().is_terminal(),
             is_confirmed,
+            public_of,
             waiting: Arc::default(),
             lost: RefCell::new(None),
         }
@@ -47,7 +50,7 @@ impl Terminal {
 
     /// A session that reports here and must end within `timeout`.
     pub(super) fn session(&self, timeout: Duration) -> Session<'_> {
-        Session { report: self, deadline: Deadline::after(timeout), public_of }
+        Session { report: self, deadline: Deadline::after(timeout), public_of: self.public_of }
     }
 
     /// Prints a result.

@@ -3,12 +3,12 @@
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use remap::Prefix;
-use strait_peering::{
-    CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType, parse_prefix,
-};
 
 use super::value::{address, ip_or_none, port_or_none};
 use super::{Confirmation, ContextArgs, Format, MarksArgs, SERVICE_TYPE, TunnelArgs};
+use crate::{
+    CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType, parse_prefix,
+};
 
 /// `strait create`
 #[derive(Debug, Subcommand)]

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use strait_host::usage::UsageError;
 use strait_ipam::Pools;
-use strait_peering::{Plan, Proposal};
+
+use crate::{Plan, Proposal};
 
 use super::args::{
     PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
@@ -29,49 +30,40 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
             let wanted = requests::connect(connect);
             let pair = kubeconfig::pair(&connect.clusters).await?;
             let session = terminal.session(connect.clusters.context.timeout);
-            (
-                strait_peering::plan_connect(&pair, &wanted, pools.as_ref(), session).await?,
-                &output.format,
-            )
+            (crate::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Disconnect(args) => {
             let PlanDisconnectArgs { disconnect, output } = args.as_ref();
             let pair = kubeconfig::pair(&disconnect.clusters).await?;
             let session = terminal.session(disconnect.clusters.context.timeout);
-            (strait_peering::plan_disconnect(&pair, session).await?, output)
+            (crate::plan_disconnect(&pair, session).await?, output)
         }
         PlanCommand::Reset(args) => {
             let PlanResetArgs { reset, output } = args.as_ref();
             let pools = pools(output)?;
             let pair = kubeconfig::pair(&reset.clusters).await?;
             let session = terminal.session(reset.clusters.context.timeout);
-            (strait_peering::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
+            (crate::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Apply(PlanApplyArgs { filename, context, output }) => {
             let pools = pools(output)?;
             let text = filename.read().map_err(UsageError::Wrong)?;
-            let objects = strait_peering::objects(&filename.to_string(), &text)?;
+            let objects = crate::objects(&filename.to_string(), &text)?;
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Apply { objects };
-            (
-                strait_peering::plan(&contact, &proposal, pools.as_ref(), session).await?,
-                &output.format,
-            )
+            (crate::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Network(PlanNetworkArgs { name, cidr, context, output }) => {
             let pools = pools(output)?;
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Network { name: name.clone(), cidr: *cidr };
-            (
-                strait_peering::plan(&contact, &proposal, pools.as_ref(), session).await?,
-                &output.format,
-            )
+            (crate::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
         }
     };
     let text = match format.output {
-        Some(format) => strait_peering::text(&plan, format.into())?,
+        Some(format) => crate::text(&plan, format.into())?,
         None => coloured(&plan.to_string(), colour_of),
     };
     terminal.print(&text)?;

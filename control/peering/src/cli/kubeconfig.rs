@@ -4,9 +4,9 @@ use std::path::Path;
 
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use strait_host::usage::UsageError;
-use strait_peering::{Contact, Marks, Pair, Side};
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
+use crate::{Contact, Marks, Pair, Side};
 
 /// The cluster of a command, with the named namespace or that of the context, as with kubectl.
 pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {

@@ -1,0 +1,31 @@
+//! Flows to remote clusters that leave this node masqueraded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use strait_plan::objects::ObjectName;
+
+use super::conntrack::Flow;
+
+/// What was found, by the `Configuration` of the remote cluster.
+pub(super) type Findings = BTreeMap<ObjectName, Finding>;
+
+/// Masqueraded flows of pods to one remote cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) flows: usize,
+    /// One of them.
+    pub(super) example: Flow,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without their number: this goes into objects, where each change is an event for all who watch.
+        let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
+
+        write!(
+            f,
+            "flows of pods leave with another source, as {source} to {destination} with {seen_as}: exempt the prefix from the masquerade of the CNI"
+        )
+    }
+}

@@ -1,0 +1,35 @@
+//! Watches, as the objects that have changed.
+
+use futures_util::future::ready;
+use futures_util::stream::{Stream, StreamExt as _};
+use kube::runtime::watcher;
+use strait_kube::complaint::Complaint;
+use strait_kube::watch::WATCH_SECONDS;
+
+/// The objects that events speak of. That nobody can watch them is complained of once.
+pub(super) fn told<O>(
+    kind: String,
+    events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,
+) -> impl Stream<Item = O> + Send
+where
+    O: Clone + Send,
+{
+    let mut complaint = Complaint::about(format!("watch objects of kind {kind}"));
+
+    events.filter_map(move |event| {
+        complaint.say(&event);
+        ready(match event {
+            Ok(
+                watcher::Event::Apply(object)
+                | watcher::Event::InitApply(object)
+                | watcher::Event::Delete(object),
+            ) => Some(object),
+            Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => None,
+        })
+    })
+}
+
+/// Of watches, which last as long as all do.
+pub(super) fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}

@@ -1,0 +1,87 @@
+//! Errors of an API server: what they say, what helps, and when to ask again.
+
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use strait_kube::watch::backoff;
+
+/// How a certificate that is not accepted is called by what verifies it.
+const UNTRUSTED: &str = "invalid peer certificate: ";
+
+/// `None` for whoever may not ask.
+pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(error) if is_forbidden(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Whether a right is missing, and nothing else is wrong.
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
+}
+
+/// What the API server said, or why it said nothing, without what only programs want to know.
+pub(super) fn said(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        let message = status.message.trim();
+        return if message.is_empty() {
+            format!("status {} {}", status.code, status.reason)
+        } else {
+            message.to_owned()
+        };
+    }
+
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+
+    match text.split_once(UNTRUSTED) {
+        Some((_, why)) => format!("the certificate of the API server is not trusted: {why}"),
+        None => text,
+    }
+}
+
+/// What helps against `error`, if that is known.
+pub(super) fn remedy(error: &kube::Error) -> &'static str {
+    if let kube::Error::Api(status) = error {
+        return match status.code {
+            401 => "; log in again, or choose another context",
+            403 => "; ask for these rights, or choose another context",
+            // Of an object somebody else says so; this is about the kind.
+            404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
+            _ => "",
+        };
+    }
+
+    if is_for_good(error) {
+        ""
+    } else if said(error).contains("certificate of the API server is not trusted") {
+        "; check certificate-authority of this cluster in the kubeconfig"
+    } else {
+        "; is the API server of this context there?"
+    }
+}
+
+/// Whether the server has understood the question and would say the same again.
+pub(super) fn is_for_good(error: &kube::Error) -> bool {
+    if let kube::Error::Api(status) = error {
+        return matches!(status.code, 400..=409 | 411..=428 | 431..=499);
+    }
+
+    matches!(
+        error,
+        kube::Error::Auth(_) | kube::Error::BuildRequest(_) | kube::Error::SerdeError(_)
+    )
+}
+
+/// Between attempts to reach an API server that is away; without end.
+pub(super) fn pauses() -> impl Iterator<Item = Duration> {
+    backoff().build()
+}
