@@ -10,7 +10,7 @@ FUZZ_TARGETS ?= aead parse rewrite translate segment coalesce message table sess
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Two clusters with the same pod CIDR talk through two gateways
@@ -114,13 +114,18 @@ lint: ## Formatting, clippy, documentation, its links and words, purity of the e
 	@if command -v cargo-shear > /dev/null; then $(CARGO) shear; else echo "SKIPPED: unused dependencies are not looked for: cargo install --locked cargo-shear" >&2; test "$$CI" != true; fi
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	CARGO="$(CARGO)" .ci/arm64
+	CARGO="$(CARGO)" .ci/arm64 lint
 	$(CARGO) clippy -p strait-engine --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if command -v python3 > /dev/null; then .ci/links && .ci/words; else echo "SKIPPED: links of the documents and words are not checked: python3 is missing" >&2; test "$$CI" != true; fi
 	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup .ci/test deploy/kind/run fuzz/run
+
+.PHONY: arm64
+arm64: ## Unit tests of the packet path for arm64, under qemu
+	@.ci/setup arm64
+	CARGO="$(CARGO)" .ci/arm64 test
 
 .PHONY: book
 book: ## Build the manual to target/book

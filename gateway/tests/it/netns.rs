@@ -3,29 +3,22 @@
 //! Needs root and `/dev/net/tun`; what needs more says so. At the end of every test the
 //! packet-for-packet account of both gateways must balance, and both must exit with status 0.
 
+mod changes;
+
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use strait_io::Offload;
-use strait_lab::Cluster;
-use strait_lab::ClusterSection;
-use strait_lab::HostMapSection;
-use strait_lab::LabError;
-use strait_lab::Layout;
-use strait_lab::Namespace;
-use strait_lab::PeerSection;
-use strait_lab::RemapSection;
-use strait_lab::Underlay;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::wait_until;
+use strait_lab::{
+    ClusterSection, HostMapSection, LabError, Layout, Namespace, RemapSection, Underlay,
+};
 use strait_wg::Engine;
-use strait_wg::PrivateKey;
 use strait_wg::native::Lanes;
 
 use crate::harness::STRAIT;
@@ -260,82 +253,6 @@ fn offloads_of_one_gateway_do_not_matter() {
     world.finish();
 }
 
-#[test]
-fn a_reload_keeps_packets_and_sessions() {
-    let Some(_turn) = require(&[Root, Tun]) else {
-        return;
-    };
-    let world = World::start(&Layout::equal().without_ipv6());
-    let (rome, milan) = (world.rome(), world.milan());
-    let target = rome.side.sees(&milan.side).next().unwrap();
-    let handshake = last_handshake(rome);
-
-    let ping = Ping { interval: Duration::from_millis(100), ..Ping::new(target, 20) };
-    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
-    for cluster in [rome, milan] {
-        let mut config = cluster.config.clone();
-        config.peers.push(absent_peer());
-        cluster.process().unwrap().reload(&config, &world.clusters.scratch).unwrap();
-        wait_until("the new peer was there", Duration::from_secs(5), || {
-            Ok(cluster.metrics()?.has("strait_peer_has_session", &[("peer", "naples")]))
-        })
-        .unwrap();
-    }
-    let report = pinging.join().unwrap().unwrap();
-
-    assert!(report.is_perfect(), "{report:?}");
-    assert_eq!(last_handshake(rome), handshake);
-    world.finish();
-}
-
-/// First one key, then the other: once the peer learns of it later, once before.
-#[test]
-fn a_change_of_both_keys_loses_no_packet() {
-    let Some(_turn) = require(&[Root, Tun]) else {
-        return;
-    };
-    let world = World::start(&Layout::equal().without_ipv6());
-    let (rome, milan) = (world.rome(), world.milan());
-    let scratch = &world.clusters.scratch;
-    let target = rome.side.sees(&milan.side).next().unwrap();
-    let [mut rome_config, mut milan_config] = [&rome.config, &milan.config].map(Clone::clone);
-    let reload_rome = |config: &_| rome.process().unwrap().reload(config, scratch).unwrap();
-    let reload_milan = |config: &_| milan.process().unwrap().reload(config, scratch).unwrap();
-    let moment = || std::thread::sleep(Duration::from_millis(1500));
-    // One handshake is under way at a time, and each is given five seconds.
-    let handshake_after = |former: &Option<String>| {
-        let is_another = || Ok(last_handshake(rome) != *former);
-        wait_until("there was another handshake", Duration::from_secs(15), is_another).unwrap();
-        last_handshake(rome)
-    };
-    let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
-
-    let ping = Ping { interval: Duration::from_millis(60), ..Ping::new(target, 600) };
-    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
-    moment();
-    let first = last_handshake(rome);
-    scratch.write("milan.key", &milan_key.to_base64()).unwrap();
-    reload_milan(&milan_config);
-    moment();
-    assert_eq!(last_handshake(rome), first, "Rome does not know the key yet");
-    rome_config.peers[0].public_key = milan_key.public_key().to_string();
-    reload_rome(&rome_config);
-    let second = handshake_after(&first);
-    milan_config.peers[0].public_key = rome_key.public_key().to_string();
-    reload_milan(&milan_config);
-    moment();
-    assert_eq!(last_handshake(rome), second, "Rome does not have the key yet");
-    scratch.write("rome.key", &rome_key.to_base64()).unwrap();
-    reload_rome(&rome_config);
-    handshake_after(&second);
-    assert!(!pinging.is_finished(), "the changes took longer than the traffic");
-    let report = pinging.join().unwrap().unwrap();
-
-    assert!(report.is_perfect(), "{report:?}");
-    world.assert_traffic();
-    world.finish();
-}
-
 /// Rome has two hosts that are no pods. One has an external address, the other shares one.
 #[test]
 fn hosts_outside_the_pods_talk_through_external_addresses() {
@@ -382,44 +299,6 @@ fn hosts_outside_the_pods_talk_through_external_addresses() {
 
     let metrics = rome.metrics().unwrap();
     assert_eq!(metrics.value("strait_masquerade_mappings", &[]), Some("2"), "echo and TCP");
-    world.finish();
-}
-
-#[test]
-fn the_device_goes_with_the_gateway() {
-    let Some(_turn) = require(&[Root, Tun]) else {
-        return;
-    };
-    let mut world = World::start(&Layout::equal());
-    let before = world.rome().gateway.has_link("strait0").unwrap();
-
-    world.clusters.stop().unwrap();
-
-    assert!(before);
-    for cluster in [world.milan(), world.rome()] {
-        assert!(!cluster.gateway.has_link("strait0").unwrap(), "{}", cluster.name);
-    }
-}
-
-#[test]
-fn an_unresolvable_endpoint_is_not_fatal() {
-    let Some(_turn) = require(&[Root, Tun]) else {
-        return;
-    };
-    let mut world = World::prepare(&Layout::equal());
-    let strait = Path::new(STRAIT);
-    let clusters = &mut world.clusters;
-    let good = clusters.rome.config.clone();
-    clusters.rome.config.peers[0].endpoint = Some("milan.invalid:51840".to_owned());
-    clusters.milan.start(strait, &clusters.scratch).unwrap();
-
-    // Ready in spite of it, and as good as new once the name is right.
-    clusters.rome.start(strait, &clusters.scratch).unwrap();
-    let gateway = clusters.rome.process().unwrap();
-    gateway.reload(&good, &clusters.scratch).unwrap();
-    gateway.wait_for_session().unwrap();
-
-    world.assert_traffic();
     world.finish();
 }
 
@@ -509,17 +388,4 @@ fn nft(namespace: &Namespace, command: &'static str) {
     let status = namespace.start(nft).unwrap().wait().unwrap();
 
     assert!(status.success(), "nft {command}");
-}
-
-fn last_handshake(cluster: &Cluster) -> Option<String> {
-    let metrics = cluster.metrics().unwrap();
-
-    metrics.value("strait_peer_last_handshake_timestamp_seconds", &[]).map(str::to_owned)
-}
-
-/// A peer that never shows up.
-fn absent_peer() -> PeerSection {
-    let allowed_ips = vec!["192.0.2.0/24".parse().unwrap()];
-
-    PeerSection::new("naples", PrivateKey::generate().public_key(), allowed_ips)
 }
