@@ -336,7 +336,12 @@ fn a_gateway_is_seen_and_not_changed() {
         "{}",
         process.log()
     );
-    assert_eq!(left.dump(), dump);
+    // Without its counters: the gateway sends handshakes meanwhile.
+    let settings = |mut dump: Vec<Vec<String>>| {
+        dump[1].drain(4..7);
+        dump
+    };
+    assert_eq!(settings(left.dump()), settings(dump));
     process.stop().unwrap();
     assert!(!left.socket().exists());
 }
