@@ -18,19 +18,24 @@
 //! - A key of ours may stop sending at once: then its tunnels only open what the peer still sends.
 //! - At the end of the grace period the older tunnels are closed, which wipes their keys, and then removed.
 
+mod deadline;
+mod older_tunnel;
+
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tunnel::{
     EndpointUpdate, Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, TimerPolicy, Tunnel,
 };
-use super::{OpenedRun, Opening, PublicKey, Staged};
+use super::{OpenedRun, Opening, PublicKey};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::path::Path;
 use strait_packet::segment::Segments;
+
+pub use deadline::Deadline;
+pub use older_tunnel::OlderTunnel;
 
 /// How long previous keys stay in use: the whitepaper's `REJECT_AFTER_TIME`.
 ///
@@ -41,47 +46,6 @@ pub const GRACE: Duration = Duration::from_secs(180);
 /// How many previous keys are kept at once. More changes than this within a grace period lose the sessions of the
 /// oldest.
 pub const MAX_OLDER_KEYS: usize = 3;
-
-/// The deadline of a key: a grace period after the first timeout, unless it is revoked before.
-#[derive(Debug, Default)]
-pub struct Deadline {
-    at: OnceLock<Instant>,
-    /// [`PENDING`] at first. It changes once, either by a timeout or by a revocation.
-    state: AtomicU8,
-}
-
-const PENDING: u8 = 0;
-const PASSED: u8 = 1;
-const REVOKED: u8 = 2;
-
-impl Deadline {
-    /// Time has advanced to `now`. Returns whether the deadline has passed.
-    pub fn handle_timeout(&self, now: Instant) -> bool {
-        if now >= *self.at.get_or_init(|| now + GRACE) {
-            self.decide(PASSED);
-        }
-
-        self.has_passed()
-    }
-
-    /// Whether the deadline had passed at the last timeout.
-    #[must_use]
-    pub fn has_passed(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == PASSED
-    }
-
-    /// The key is in force again: the deadline never passes. Returns whether it had not passed yet.
-    pub fn revoke(&self) -> bool {
-        self.decide(REVOKED);
-
-        !self.has_passed()
-    }
-
-    fn decide(&self, state: u8) {
-        // A failure means that it was decided before, which stands.
-        let _ = self.state.compare_exchange(PENDING, state, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
 
 /// A tunnel with its keys and its slot.
 #[derive(Clone, Debug)]
@@ -94,82 +58,6 @@ pub struct KeyedTunnel {
     pub slot: u32,
     /// The protocol state.
     pub tunnel: Arc<dyn Tunnel>,
-}
-
-/// A tunnel of keys that are not the newest.
-#[derive(Clone, Debug)]
-pub struct OlderTunnel {
-    /// The tunnel.
-    pub keyed: KeyedTunnel,
-    /// The deadline of our key, unless it is the one in force.
-    pub own_deadline: Option<Arc<Deadline>>,
-    /// The deadline of the peer's keys, unless they are the newest.
-    pub peer_deadline: Option<Arc<Deadline>>,
-    /// Whether it only opens what the peer still sends.
-    pub is_receive_only: bool,
-    /// The last state of the tunnel, once it is closed.
-    final_state: OnceLock<SessionState>,
-}
-
-impl OlderTunnel {
-    /// A tunnel that is closed at the first of its deadlines.
-    #[must_use]
-    pub const fn new(
-        keyed: KeyedTunnel,
-        own_deadline: Option<Arc<Deadline>>,
-        peer_deadline: Option<Arc<Deadline>>,
-    ) -> Self {
-        Self {
-            keyed,
-            own_deadline,
-            peer_deadline,
-            is_receive_only: false,
-            final_state: OnceLock::new(),
-        }
-    }
-
-    /// The same, with another value of `is_receive_only`.
-    #[must_use]
-    pub fn receive_only(self, is_receive_only: bool) -> Self {
-        Self { is_receive_only, ..self }
-    }
-
-    /// Wipes the keys. The time of the last handshake is kept.
-    fn close(&self) -> Staged {
-        self.final_state.get_or_init(|| self.keyed.tunnel.session().ended());
-
-        self.keyed.tunnel.close()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.final_state.get().is_some()
-    }
-
-    fn session(&self) -> SessionState {
-        self.final_state.get().copied().unwrap_or_else(|| self.keyed.tunnel.session())
-    }
-
-    /// Whether it has ended by `now`.
-    fn handle_timeout(&self, now: Instant) -> bool {
-        self.deadlines().any(|deadline| deadline.handle_timeout(now))
-    }
-
-    /// Whether it had ended at the last timeout.
-    fn has_ended(&self) -> bool {
-        self.deadlines().any(|deadline| deadline.has_passed())
-    }
-
-    /// Whether the tunnel can be used with `deadlines`: not if it has ended. Revokes its own deadlines that are not
-    /// among them.
-    fn try_reuse(&self, deadlines: [Option<&Arc<Deadline>>; 2]) -> bool {
-        let stays = |own| deadlines.into_iter().flatten().any(|other| Arc::ptr_eq(other, own));
-
-        !self.has_ended() && self.deadlines().all(|own| stays(own) || own.revoke())
-    }
-
-    fn deadlines(&self) -> impl Iterator<Item = &Arc<Deadline>> {
-        self.own_deadline.iter().chain(&self.peer_deadline)
-    }
 }
 
 /// The tunnels of one peer, those of the newest keys first.
