@@ -3,6 +3,11 @@
 
 CARGO ?= cargo
 
+# Where rustup may not install the compiler of rust-toolchain.toml, the default one is used.
+ifneq ($(shell $(CARGO) --version > /dev/null 2>&1 && echo installed),installed)
+export RUSTUP_TOOLCHAIN := $(shell rustup default 2> /dev/null | cut -d ' ' -f 1)
+endif
+
 # Seconds of fuzzing per target. One target runs on each core.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= aead parse rewrite translate segment coalesce message table session uapi
