@@ -22,6 +22,9 @@ macro_rules! between {
             mod keys {
                 include!("pair/keys.rs");
             }
+            mod packets {
+                include!("pair/packets.rs");
+            }
             mod protocol_checker {
                 include!("pair/protocol_checker.rs");
             }

@@ -1,16 +1,15 @@
+mod inbound;
+mod masquerade;
+mod packet_path;
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use proptest::prelude::*;
 use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
-use crate::outbound::Disposition;
 use crate::translate::FlowAccess;
 use crate::{Engine, PeerConfig, Settings};
-use strait_packet::buffer::TransmitBatch;
-use strait_packet::icmp_error::{self, MAX_ERROR_BYTES};
-use strait_packet::virtio::VirtioHeader;
 use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
@@ -172,128 +171,6 @@ fn hairpin_needs_an_external_source() {
 }
 
 #[test]
-fn explaining_creates_no_mapping() {
-    let world = World::masquerading();
-    let question = outbound("203.0.113.77", "10.71.2.7", UDP);
-
-    let first = world.ask(&question);
-    let second = world.ask(&question);
-
-    assert_eq!(first.outcome, second.outcome);
-    assert_eq!(first.after, second.after);
-    let after = first.after.unwrap();
-    assert_eq!(after.packet.source, ip("10.70.0.1"));
-    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
-}
-
-#[test]
-fn exhausted_source_share_is_reported() {
-    let mut world = World::masquerading();
-    let content = |source_port| Content::Udp { source_port, destination_port: 53 };
-    let question = |port| outbound("203.0.113.77", "10.71.2.7", content(port));
-
-    // An eighth of `max_flows`.
-    for port in 2_000..2_128 {
-        assert_eq!(world.ask(&question(port)).outcome, Outcome::Sent);
-        world.send(&question(port));
-    }
-
-    let (reason, remedy) = dropped(&world.ask(&question(3_000)));
-    assert_eq!(reason, DropReason::MasqueradeShare);
-    assert!(
-        remedy.starts_with("203.0.113.77 has reached the limit of masqueraded flows"),
-        "{remedy}"
-    );
-    assert_eq!(world.send(&question(3_000)), Some(DropReason::MasqueradeShare));
-    assert_eq!(world.ask(&question(2_000)).outcome, Outcome::Sent, "that flow exists");
-}
-
-#[test]
-fn port_of_another_source_is_not_offered() {
-    let mut world = World::masquerading();
-    let question = |source| outbound(source, "10.71.2.7", UDP);
-    world.send(&question("203.0.113.77"));
-
-    let after = world.ask(&question("203.0.113.78")).after.unwrap();
-
-    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
-    assert_ne!(after.packet.content, UDP, "port 40000 is taken");
-}
-
-#[test]
-fn unmapped_shared_address_is_named_with_its_port() {
-    let question = inbound("10.244.2.7", "10.70.0.1", UDP, Some("milan"));
-
-    let (reason, remedy) = dropped(&World::masquerading().ask(&question));
-
-    assert_eq!(reason, DropReason::NoMapping);
-    assert!(remedy.contains("to milan uses 10.70.0.1 port 53"), "{remedy}");
-}
-
-#[test]
-fn inbound_packet_is_delivered_with_remapped_source() {
-    let question = inbound("10.244.2.7", "10.1.0.9", TCP, Some("milan"));
-
-    let explanation = World::new().ask(&question);
-
-    let after = explanation.after.unwrap();
-    assert_eq!(explanation.outcome, Outcome::Delivered);
-    assert_eq!(explanation.routing, Some(Routing::Rule(milan_rule())));
-    assert_eq!(after.packet, summary("10.71.2.7", "10.1.0.9", TCP));
-    assert_eq!(after.mss_bytes, Some(MTU - 40));
-    assert_eq!(explanation.mtu_bytes, None);
-    assert_eq!(explanation.may_send, ["milan", "genoa"]);
-}
-
-#[test]
-fn inbound_external_destination_becomes_its_host() {
-    for (external, internal) in [("10.70.0.9", "172.16.0.9"), ("10.70.0.5", "10.1.0.5")] {
-        let explanation = World::new().ask(&inbound("198.18.5.5", external, UDP, None));
-
-        let after = explanation.after.unwrap();
-        assert_eq!(after.packet, summary("198.18.5.5", internal, UDP));
-        assert_eq!(after.destination, Treatment::HostMap);
-        assert_eq!(explanation.peer.unwrap().name, "turin");
-    }
-}
-
-#[test]
-fn refused_source_is_named_with_its_owner() {
-    for (source, peer, expected) in [
-        ("198.18.5.5", "milan", "198.18.5.5 belongs to 198.18.0.0/15 of turin, not to milan"),
-        ("10.99.0.1", "milan", "10.99.0.1 is not in the allowed_ips of milan: add it to milan"),
-        ("10.71.2.7", "milan", "10.71.2.7 is a remapped address of milan"),
-        ("10.71.2.7", "turin", "on the wire it is 10.244.2.7"),
-    ] {
-        let explanation = World::new().ask(&inbound(source, "10.1.0.9", TCP, Some(peer)));
-
-        let (reason, remedy) = dropped(&explanation);
-        assert_eq!(reason, DropReason::SourceNotAllowed);
-        assert!(remedy.contains(expected), "{remedy}");
-    }
-}
-
-#[test]
-fn source_of_no_peer_has_no_peer() {
-    let explanation = World::new().ask(&inbound("10.99.0.1", "10.1.0.9", TCP, None));
-
-    let (reason, remedy) = dropped(&explanation);
-    assert_eq!((reason, explanation.peer), (DropReason::SourceNotAllowed, None));
-    assert!(remedy.starts_with("10.99.0.1 is in no peer's allowed_ips"), "{remedy}");
-}
-
-#[test]
-fn inbound_has_the_same_translation_drops() {
-    let world = World::new();
-
-    let neutral = world.ask(&inbound("fd00:10:245:ffff::1", "fd00:1::9", TCP, None));
-    let authenticated = world.ask(&inbound("10.244.2.7", "10.1.0.9", AH, Some("milan")));
-
-    assert_eq!(dropped(&neutral).0, DropReason::Untranslatable);
-    assert_eq!(dropped(&authenticated).0, DropReason::AddressAuthenticated);
-}
-
-#[test]
 fn size_above_the_mtu_is_too_big() {
     let sized = |size| Question { size: Some(size), ..outbound("10.1.0.9", "10.71.2.7", UDP) };
     let world = World::new();
@@ -324,114 +201,6 @@ fn question_errors_name_the_cause() {
         let text = error(question);
         assert!(text.contains(expected), "{text}");
     }
-}
-
-#[test]
-fn single_peer_is_the_sender() {
-    let mut world = World::new();
-    world.engine.control.apply(vec![peers().remove(0)], Table::default());
-
-    let explanation = world.ask(&inbound("10.99.0.1", "10.1.0.9", TCP, None));
-
-    assert_eq!(explanation.peer.unwrap().name, "milan");
-}
-
-proptest! {
-    /// For any question: the packet path does to the same packet what the explanation says, and its checksums are
-    /// correct.
-    #[test]
-    fn packet_path_agrees_with_the_explanation(
-        source in address(),
-        destination in address(),
-        content in content(),
-        is_masquerading: bool,
-    ) {
-        let question = Question {
-            direction: Direction::Outbound, source, destination, content, size: None, peer: None,
-        };
-        let mut world = if is_masquerading { World::masquerading() } else { World::new() };
-        let Ok(explanation) = world.ask_in(RUNNING, &question) else {
-            prop_assert!(source.is_ipv4() != destination.is_ipv4());
-            return Ok(());
-        };
-        let as_sent = question.packet().unwrap();
-        let mut frame = as_sent.clone();
-
-        let mut out = TransmitBatch::default();
-        let disposition = world.engine.outbound.handle_frame(
-            &VirtioHeader::default(), &mut frame, world.start, &mut out,
-        ).disposition();
-
-        let account = world.engine.control.accounts().outbound.snapshot();
-        let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
-        match &explanation.outcome {
-            Outcome::Dropped { reason: expected, icmp_error, .. } => {
-                prop_assert_eq!(reason, Some(*expected));
-                prop_assert_eq!(disposition == Disposition::Reply, icmp_error.is_some());
-                if let Some(cause) = icmp_error {
-                    let mut buffer = [0; MAX_ERROR_BYTES];
-                    let expected = icmp_error::write(&as_sent, *cause, &mut buffer).unwrap();
-                    prop_assert_eq!(world.engine.outbound.reply(), expected);
-                }
-            }
-            Outcome::Returned => {
-                prop_assert_eq!((disposition, reason), (Disposition::Hairpin, None));
-            }
-            outcome @ (Outcome::Sent | Outcome::Delivered | Outcome::TooBig) => {
-                prop_assert_eq!(outcome, &Outcome::Sent);
-                prop_assert_eq!((disposition, reason), (Disposition::Taken, None));
-            }
-        }
-        if let (None, Some(after)) = (reason, explanation.after) {
-            let header = Header::parse(&frame).unwrap();
-            prop_assert_eq!(Summary::read(&frame, &header), after.packet);
-            prop_assert!(packet::is_checksum_correct(&frame, &header));
-        }
-    }
-}
-
-/// Addresses of every kind that [`World`] has, and unknown ones.
-fn address() -> impl Strategy<Value = IpAddr> {
-    let v4 = prop::sample::select(vec![
-        "10.1.0.0",
-        "10.70.0.0",
-        "10.71.2.0",
-        "10.72.0.0",
-        "10.244.2.0",
-        "172.16.0.0",
-        "192.0.2.0",
-        "198.18.5.0",
-        "203.0.113.0",
-    ]);
-    let v6 = prop::sample::select(vec![
-        "fd00:1::",
-        "fd00:10:71:1::",
-        "fd00:10:71:ffff::",
-        "fd00:10:73::",
-        "fd00:10:244::",
-    ]);
-    let with_host = |network: &str, host: u8| match ip(network) {
-        IpAddr::V4(network) => IpAddr::V4((network.to_bits() | u32::from(host)).into()),
-        IpAddr::V6(network) => IpAddr::V6((network.to_bits() | u128::from(host)).into()),
-    };
-
-    (prop_oneof![2 => v4, 1 => v6], 0_u8..12).prop_map(move |(n, host)| with_host(n, host))
-}
-
-fn content() -> impl Strategy<Value = Content> {
-    prop_oneof![
-        any::<[u16; 2]>().prop_map(|[source_port, destination_port]| Content::Tcp {
-            source_port,
-            destination_port
-        }),
-        any::<[u16; 2]>().prop_map(|[source_port, destination_port]| Content::Udp {
-            source_port,
-            destination_port
-        }),
-        any::<u16>().prop_map(|identifier| Content::Echo { identifier }),
-        prop::sample::select(vec![47, 50, 51, 132, 200])
-            .prop_map(|protocol| Content::Other { protocol }),
-    ]
 }
 
 const RUNNING: Situation = Situation { mtu_bytes: MTU, is_running: true };
@@ -473,27 +242,6 @@ impl World {
         engine.control.apply(peers(), table);
 
         Self { engine, start }
-    }
-
-    /// Sends the packet of `question`, and returns the reason if it was dropped.
-    fn send(&mut self, question: &Question) -> Option<DropReason> {
-        let mut frame = question.packet().unwrap();
-        let mut out = TransmitBatch::default();
-        let drops = |world: &Self| {
-            let account = world.engine.control.accounts().outbound.snapshot();
-            DropReason::ALL.map(|reason| account.drops(reason))
-        };
-        let before = drops(self);
-
-        let outbound = &mut self.engine.outbound;
-        let virtio = VirtioHeader::default();
-        let _disposition = outbound.handle_frame(&virtio, &mut frame, self.start, &mut out);
-
-        let after = drops(self);
-        DropReason::ALL
-            .into_iter()
-            .zip(before.into_iter().zip(after))
-            .find_map(|(reason, (before, after))| (after > before).then_some(reason))
     }
 
     fn ask(&self, question: &Question) -> Explanation {

@@ -11,7 +11,8 @@ use strait_wg::{Engine, PresharedKey};
 use strait_wg::message::Message;
 
 use super::ENGINES;
-use super::world::{MILAN, Network, ROME, World, udp_packet};
+use super::packets::udp_packet;
+use super::world::{MILAN, Network, ROME, World};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -458,7 +459,7 @@ fn underlay_congestion_marks_the_inner_packet() {
     let mut world = World::new(Network { marks_congestion: true, ..Network::PERFECT });
     world.run(SECOND);
     let mut capable = udp_packet("10.244.1.5", "10.71.2.7", 0);
-    super::world::set_ecn_bits(&mut capable, 0b10);
+    super::packets::set_ecn_bits(&mut capable, 0b10);
 
     world.send(ROME, &capable);
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 1));
@@ -499,13 +500,13 @@ proptest! {
         world.run(200 * SECOND);
 
         world.assert_accounts_balance();
-        let mut ids: Vec<u16> = world.received(MILAN).iter().map(|p| super::world::packet_id(p)).collect();
+        let mut ids: Vec<u16> = world.received(MILAN).iter().map(|p| super::packets::packet_id(p)).collect();
         let delivered = ids.len();
         ids.sort_unstable();
         ids.dedup();
         prop_assert_eq!(ids.len(), delivered, "a packet arrived twice");
         for packet in world.received(MILAN) {
-            let id = super::world::packet_id(&packet);
+            let id = super::packets::packet_id(&packet);
             prop_assert_eq!(packet, udp_packet("10.71.1.5", "10.244.2.7", id));
         }
     }

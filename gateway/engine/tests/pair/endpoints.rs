@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use strait_wg::endpoints::MAX_CANDIDATES;
 
 use super::cases::SECOND;
-use super::world::{MILAN, Network, ROME, World, udp_packet};
+use super::packets::udp_packet;
+use super::world::{MILAN, Network, ROME, World};
 
 const STEP: Duration = Duration::from_millis(100);
 

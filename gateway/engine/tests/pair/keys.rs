@@ -13,7 +13,8 @@ use strait_wg::{Engine, PrivateKey};
 use strait_wg::key_rotation::{GRACE, MAX_OLDER_KEYS};
 
 use super::ENGINES;
-use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
+use super::packets::{packet_id, udp_packet};
+use super::world::{MILAN, Network, ROME, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 

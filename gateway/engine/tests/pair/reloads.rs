@@ -10,7 +10,8 @@ use strait_wg::{Engine, PresharedKey};
 
 use super::ENGINES;
 use super::keys::Traffic;
-use super::world::{MILAN, Network, ROME, World, udp_packet};
+use super::packets::udp_packet;
+use super::world::{MILAN, Network, ROME, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use super::keys::Traffic;
-use super::world::{MILAN, Network, ROME, World, udp_packet};
+use super::packets::udp_packet;
+use super::world::{MILAN, Network, ROME, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 

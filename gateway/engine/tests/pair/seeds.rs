@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use strait_wg::Engine;
 
 use super::ENGINES;
-use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
+use super::packets::{packet_id, udp_packet};
+use super::world::{MILAN, Network, ROME, World};
 
 /// Default number of runs for each pair of engines.
 const SEEDS: u64 = 40;

@@ -1,15 +1,21 @@
 // Two engines and the network between them, driven step by step under one virtual clock.
 
+mod configuration {
+    include!("world/configuration.rs");
+}
+mod records {
+    include!("world/records.rs");
+}
+
 use std::collections::VecDeque;
 use std::mem;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mock_instant::MockClock;
-use remap::{Cluster, PeerId, Rule, Table, checksum};
+use remap::{Cluster, PeerId, Rule, Table};
 use strait_packet::buffer::TransmitBatch;
-use strait_packet::counters::Snapshot;
 use strait_engine::inbound::Received;
 use strait_engine::outbound::Disposition;
 use strait_engine::{Engine, PeerConfig};
@@ -19,8 +25,8 @@ use strait_packet::path::{Local, Path};
 use strait_wg::message::Message;
 use strait_wg::Epoch;
 use strait_wg::native::Environment;
-use strait_wg::tunnel::{Identity, PeerKeys, SessionState};
-use strait_wg::{Peer, PrivateKey};
+use strait_wg::tunnel::{Identity, PeerKeys};
+use strait_wg::PrivateKey;
 
 use super::ENGINES;
 use super::protocol_checker::ProtocolChecker;
@@ -291,45 +297,6 @@ impl World {
         self.receive(to, path, Ecn::NotEct, &bytes, datagrams[0].len());
     }
 
-    /// Removes the datagrams in flight from the wire.
-    pub(crate) fn in_flight(&mut self) -> Vec<Vec<u8>> {
-        self.wire.drain(..).map(|datagram| datagram.bytes).collect()
-    }
-
-    pub(crate) fn last_data_datagram(&self) -> Vec<u8> {
-        let is_data = |d: &&Vec<u8>| {
-            matches!(Message::classify(d), Some(Message::Data { .. })) && d.len() > 32
-        };
-
-        self.eavesdropped.iter().rev().find(is_data).unwrap().clone()
-    }
-
-    /// Changes the address that `side` sends from, as after a change of network.
-    pub(crate) fn move_to(&mut self, side: usize, address: SocketAddr) {
-        self.sides[side].address = address;
-    }
-
-    /// Sets the addresses of `side`. It sends from the first unless a path requires another.
-    pub(crate) fn set_addresses(&mut self, side: usize, addresses: &[SocketAddr]) {
-        self.sides[side].address = addresses[0];
-        self.sides[side].others = addresses.to_vec();
-    }
-
-    /// Sets the endpoint of the peer of `side`.
-    pub(crate) fn set_endpoint(&self, side: usize, address: SocketAddr) {
-        let control = &self.sides[side].engine.control;
-        let key = control.current().peers()[0].keys.public_key;
-
-        control.move_peer(key, address);
-    }
-
-    /// Sets the addresses of `side`, and configures them at its peer.
-    pub(crate) fn publish_addresses(&mut self, side: usize, addresses: &[SocketAddr]) {
-        self.set_addresses(side, addresses);
-        let addresses = addresses.to_vec();
-        self.reconfigure(1 - side, |peer| peer.endpoints = addresses);
-    }
-
     /// Blocks all datagrams to and from these addresses, and no others.
     pub(crate) fn block(&mut self, addresses: &[SocketAddr]) {
         self.blocked = addresses.to_vec();
@@ -338,157 +305,6 @@ impl World {
     /// Blocks datagrams from these addresses, but not those to them.
     pub(crate) fn mute(&mut self, addresses: &[SocketAddr]) {
         self.mute = addresses.to_vec();
-    }
-
-    /// Changes the candidate endpoints of the peer of `side`.
-    pub(crate) fn set_endpoints(&self, side: usize, endpoints: &[SocketAddr]) {
-        let control = &self.sides[side].engine.control;
-        let key = control.current().peers()[0].keys.public_key;
-
-        control.set_endpoints(key, endpoints);
-    }
-
-    /// Requests a search for the peer of `side`.
-    pub(crate) fn seek(&self, side: usize) {
-        self.sides[side].engine.control.seek_peers();
-    }
-
-    /// The endpoint that `side` sends to.
-    pub(crate) fn endpoint(&self, side: usize) -> Option<SocketAddr> {
-        self.sides[side].engine.control.current().peers()[0].endpoint()
-    }
-
-    /// The address that `side` last sent from.
-    pub(crate) fn last_source(&self, side: usize) -> Option<SocketAddr> {
-        self.sources.iter().rev().find(|(from, ..)| *from == side).map(|(.., source)| *source)
-    }
-
-    /// How many initiations were sent to `address`.
-    pub(crate) fn initiations_to(&self, address: SocketAddr) -> usize {
-        self.initiations.iter().filter(|to| **to == address).count()
-    }
-
-    /// Sets the allowed IPs of the peer of `side`.
-    pub(crate) fn allow(&mut self, side: usize, prefix: &str) {
-        self.sides[side].peer.allowed_ips = [prefix.parse().unwrap()].into();
-        self.sides[side].apply(2);
-    }
-
-    pub(crate) fn apply_again(&mut self, side: usize) {
-        self.sides[side].apply(3);
-    }
-
-    /// Changes the peer configuration of `side`.
-    pub(crate) fn reconfigure(&mut self, side: usize, change: impl FnOnce(&mut PeerConfig)) {
-        change(&mut self.sides[side].peer);
-        self.sides[side].apply(4);
-    }
-
-    /// Rotates the private key of `side`. The other side does not know it yet.
-    pub(crate) fn change_key(&mut self, side: usize) {
-        self.set_key(side, &PrivateKey::generate());
-    }
-
-    pub(crate) fn set_key(&mut self, side: usize, key: &PrivateKey) {
-        let identity = ENGINES[side].identity(key, &environment(self.start));
-        let side = &mut self.sides[side];
-        side.key = key.clone();
-        side.identity = Arc::downgrade(&identity);
-
-        side.engine.control.rotate_key(&identity);
-    }
-
-    /// Changes the private key of `side` to `key`. Nothing is sent with the former one.
-    pub(crate) fn supersede_key(&mut self, side: usize, key: &PrivateKey) {
-        let identity = ENGINES[side].identity(key, &environment(self.start));
-        let side = &mut self.sides[side];
-        side.key = key.clone();
-
-        side.engine.control.supersede_key(&identity);
-    }
-
-    pub(crate) fn key(&self, side: usize) -> PrivateKey {
-        self.sides[side].key.clone()
-    }
-
-    /// Configures `side` with the current key of the other side.
-    pub(crate) fn learn_key(&mut self, side: usize) {
-        let key = self.key(1 - side);
-
-        self.announce_key(side, &key);
-    }
-
-    /// Configures `side` with `key` for the other side.
-    pub(crate) fn announce_key(&mut self, side: usize, key: &PrivateKey) {
-        self.reconfigure(side, |peer| peer.keys.public_key = key.public_key());
-    }
-
-    /// The identity of `side`, as long as `side` holds it.
-    pub(crate) fn identity(&self, side: usize) -> Weak<dyn Identity> {
-        self.sides[side].identity.clone()
-    }
-
-    pub(crate) fn peer(&self, side: usize) -> Arc<Peer> {
-        Arc::clone(&self.sides[side].engine.control.current().peers()[0])
-    }
-
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.elapsed
-    }
-
-    /// Clears the recorded datagrams and received packets.
-    pub(crate) fn clear_records(&mut self) {
-        self.eavesdropped.clear();
-        for side in &mut self.sides {
-            side.received.clear();
-        }
-    }
-
-    pub(crate) fn remove_peer(&mut self, side: usize) {
-        self.sides[side].engine.control.apply(Vec::new(), Table::default());
-    }
-
-    /// The ICMP errors that the cluster of `side` got.
-    pub(crate) fn icmp_errors(&self, side: usize) -> &[Vec<u8>] {
-        &self.sides[side].icmp_errors
-    }
-
-    pub(crate) fn received(&self, side: usize) -> Vec<Vec<u8>> {
-        self.sides[side].received.clone()
-    }
-
-    pub(crate) fn outbound(&self, side: usize) -> Snapshot {
-        self.sides[side].engine.control.accounts().outbound.snapshot()
-    }
-
-    pub(crate) fn inbound(&self, side: usize) -> Snapshot {
-        self.sides[side].engine.control.accounts().inbound.snapshot()
-    }
-
-    pub(crate) fn session(&self, side: usize) -> SessionState {
-        self.sides[side].engine.control.current().peers()[0].tunnel.session()
-    }
-
-    pub(crate) fn staged(&self, side: usize) -> usize {
-        self.session(side).staged
-    }
-
-    pub(crate) fn count(&self, is_wanted: impl Fn(Message) -> bool) -> usize {
-        self.eavesdropped
-            .iter()
-            .filter_map(|d| Message::classify(d))
-            .filter(|m| is_wanted(*m))
-            .count()
-    }
-
-    /// Asserts that packets in equal packets out, dropped and staged, on both sides and in both directions.
-    pub(crate) fn assert_accounts_balance(&self) {
-        for side in [MILAN, ROME] {
-            let staged = i128::try_from(self.staged(side)).unwrap();
-            let (outbound, inbound) = (self.outbound(side), self.inbound(side));
-            assert_eq!(outbound.balance(), staged, "outbound of {side}: {outbound:?}");
-            assert_eq!(inbound.balance(), 0, "inbound of {side}: {inbound:?}");
-        }
     }
 
     fn now(&self) -> Instant {
@@ -660,44 +476,4 @@ impl Side {
 /// The path as the receiver at `to` sees it.
 fn path(from: SocketAddr, to: SocketAddr) -> Path {
     Path { local: Local::new(to.ip(), 0), ..from.into() }
-}
-
-/// A UDP packet with a correct checksum whose IP identification is `id`.
-pub(crate) fn udp_packet(source: &str, destination: &str, id: u16) -> Vec<u8> {
-    let (source, destination): (Ipv4Addr, Ipv4Addr) =
-        (source.parse().unwrap(), destination.parse().unwrap());
-    let payload = b"the payload of a packet";
-    let udp_len = u16::try_from(8 + payload.len()).unwrap();
-
-    let mut packet = vec![0x45, 0];
-    packet.extend((20 + udp_len).to_be_bytes());
-    packet.extend(id.to_be_bytes());
-    packet.extend([0, 0, 64, 17, 0, 0]);
-    packet.extend(source.octets());
-    packet.extend(destination.octets());
-    let header_checksum = checksum::complete(checksum::sum(&packet));
-    packet[10..12].copy_from_slice(&header_checksum.to_be_bytes());
-
-    packet.extend(4000u16.to_be_bytes());
-    packet.extend(5000u16.to_be_bytes());
-    packet.extend(udp_len.to_be_bytes());
-    packet.extend([0, 0]);
-    packet.extend(payload);
-    let pseudo = checksum::pseudo_header(source.into(), destination.into(), 17, u32::from(udp_len));
-    let sum = checksum::add(pseudo, checksum::sum(&packet[20..]));
-    packet[26..28].copy_from_slice(&checksum::complete(sum).to_be_bytes());
-
-    packet
-}
-
-/// Sets the ECN field and updates the header checksum.
-pub(crate) fn set_ecn_bits(packet: &mut [u8], bits: u8) {
-    packet[1] |= bits;
-    packet[10..12].fill(0);
-    let header_checksum = checksum::complete(checksum::sum(&packet[..20]));
-    packet[10..12].copy_from_slice(&header_checksum.to_be_bytes());
-}
-
-pub(crate) fn packet_id(packet: &[u8]) -> u16 {
-    u16::from_be_bytes([packet[4], packet[5]])
 }
