@@ -81,7 +81,7 @@ struct Chosen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giving {
     /// New ones too.
-    Anew,
+    New,
     /// Only those that a status shows: others may be writing one.
     Nothing,
 }
@@ -122,7 +122,7 @@ impl Decision {
                 continue;
             }
             match asked(facts) {
-                Ok(asked) if asked.chosen.is_some() || giving == Giving::Anew => {
+                Ok(asked) if asked.chosen.is_some() || giving == Giving::New => {
                     unallocated.push((facts, asked));
                 }
                 Ok(_) => {}

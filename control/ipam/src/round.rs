@@ -140,7 +140,7 @@ impl<C: Cluster> Allocator<C> {
         resources: &Resources<'_>,
     ) -> Result<Decision, Failure> {
         let pools = &self.settings.pools;
-        let decide = |gone: &BTreeSet<_>| decide(pools, journal, resources, gone, Giving::Anew);
+        let decide = |gone: &BTreeSet<_>| decide(pools, journal, resources, gone, Giving::New);
         let decision = decide(&BTreeSet::new());
         let gone = self.gone(journal, &decision.suspects).await?;
 

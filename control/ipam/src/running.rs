@@ -56,9 +56,9 @@ pub async fn run(client: Client, settings: Settings) -> Infallible {
     let cluster = KubeCluster::new(client, settings.namespace.clone());
     let rounds = Rounds::new(Allocator::new(cluster, settings));
     let follow = follow(changes, tell).boxed();
-    let go_on = rounds.go_on(seen, listed).boxed();
+    let allocation = rounds.go_on(seen, listed).boxed();
 
-    select(follow, go_on).await.factor_first().0
+    select(follow, allocation).await.factor_first().0
 }
 
 /// The number of kinds that are watched.

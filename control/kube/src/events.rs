@@ -16,24 +16,24 @@ use k8s_openapi::api::core::v1::ObjectReference;
 pub use limit::{BURST, Limit, REFILL};
 pub use writer::EventWriter;
 
-/// How an Event is meant.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All is as it should be.
+    /// All is well.
     Normal,
-    /// Somebody has to do something.
+    /// An operator has to act.
     Warning,
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// To which.
+    /// The object.
     pub object: ObjectReference,
-    /// How it is meant.
+    /// The type.
     pub kind: Kind,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: &'static str,
-    /// For the operator.
+    /// The message for the operator.
     pub message: String,
 }

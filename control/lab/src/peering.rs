@@ -25,7 +25,7 @@ pub struct World {
     pub remote: Cluster,
 }
 
-/// One of them.
+/// One of the flows.
 pub struct Cluster {
     /// Its API server.
     pub server: ApiServer,

@@ -239,7 +239,7 @@ fn leads_to(target: Target, places: &Places) -> bool {
     let is_there =
         |place: &IpAddr| gateway == *place || gateway == Mac::of_node(*place).link_local();
 
-    places.may_be_elsewhere || places.addresses.iter().any(is_there)
+    places.is_incomplete || places.addresses.iter().any(is_there)
 }
 
 /// Everything that determines the target of a hop.

@@ -73,7 +73,7 @@ pub struct Places {
     /// The addresses of its pods on this node, and of other nodes that run one.
     pub addresses: BTreeSet<IpAddr>,
     /// Whether a node that runs one has no known address.
-    pub may_be_elsewhere: bool,
+    pub is_incomplete: bool,
 }
 
 /// The plan for one node.

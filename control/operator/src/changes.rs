@@ -6,7 +6,7 @@ use kube::runtime::watcher;
 use strait_kube::complaint::Complaint;
 use strait_kube::watch::WATCH_SECONDS;
 
-/// The objects that events speak of. That nobody can watch them is complained of once.
+/// The objects of the events. A failing watch is logged once.
 pub(super) fn told<O>(
     kind: String,
     events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,

@@ -50,7 +50,7 @@ enum NoId {
 ///
 /// # Errors
 ///
-/// What the API server says.
+/// The error of the API server.
 pub async fn written(client: &Client, namespace: &str) -> kube::Result<Option<Written>> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let (label, value) = CLUSTER_ID_LABEL;

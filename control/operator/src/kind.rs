@@ -17,7 +17,7 @@ use strait_api::identity::Mode;
 use strait_api::labels::{COMPONENT, GATEWAY_NAME, GATEWAY_RESOURCE};
 use strait_api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 
-/// Marks slices that are made here: others leave them alone, and all of them are known at any time.
+/// The label of our slices: the EndpointSlice controller ignores them, and the cache selects them.
 pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
 /// A kind of ours.

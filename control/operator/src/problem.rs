@@ -59,7 +59,7 @@ pub enum Problem {
     /// It was not made from a template, so its parent is not known.
     #[error("no GatewayServer or GatewayClient owns it: the operator makes it from one of these")]
     NoOwner,
-    /// It has no keys.
+    /// The Secret has no key.
     #[error(transparent)]
     Keys(KeysError),
     /// Without the Prometheus operator it has no reader.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use backon::BackoffBuilder as _;
 use strait_kube::watch::backoff;
 
-/// How a certificate that is not accepted is called by what verifies it.
+/// The beginning of a verifier's error on a certificate.
 const UNTRUSTED: &str = "invalid peer certificate: ";
 
-/// `None` for whoever may not ask.
+/// `None` if the user may not ask.
 pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(error) if is_forbidden(&error) => Ok(None),
@@ -21,7 +21,7 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
-/// What the API server said, or why it said nothing, without what only programs want to know.
+/// The message of the API server, or why there is none, without details for programs only.
 pub(super) fn said(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();
@@ -48,13 +48,13 @@ pub(super) fn said(error: &kube::Error) -> String {
     }
 }
 
-/// What helps against `error`, if that is known.
+/// The remedy for `error`, if it is known.
 pub(super) fn remedy(error: &kube::Error) -> &'static str {
     if let kube::Error::Api(status) = error {
         return match status.code {
             401 => "; log in again, or choose another context",
             403 => "; ask for these rights, or choose another context",
-            // Of an object somebody else says so; this is about the kind.
+            // A missing object has its own error; this is about the kind.
             404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
             _ => "",
         };
@@ -69,7 +69,7 @@ pub(super) fn remedy(error: &kube::Error) -> &'static str {
     }
 }
 
-/// Whether the server has understood the question and would say the same again.
+/// Whether the server has understood the request and would answer the same again.
 pub(super) fn is_for_good(error: &kube::Error) -> bool {
     if let kube::Error::Api(status) = error {
         return matches!(status.code, 400..=409 | 411..=428 | 431..=499);
@@ -81,7 +81,7 @@ pub(super) fn is_for_good(error: &kube::Error) -> bool {
     )
 }
 
-/// Between attempts to reach an API server that is away; without end.
+/// The pauses between attempts to reach an API server that is away; without end.
 pub(super) fn pauses() -> impl Iterator<Item = Duration> {
     backoff().build()
 }

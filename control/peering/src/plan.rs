@@ -49,7 +49,7 @@ pub struct ClusterPlan {
     /// The cluster id.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// In the order of kinds and names.
+    /// The refusals, in the order of kinds and names.
     pub changes: Vec<Change>,
     /// What could not be allocated, or would conflict.
     pub conflicts: Vec<Conflict>,

@@ -56,7 +56,7 @@ pub enum Remapping {
     #[default]
     Configurations,
     /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
-    Elsewhere,
+    External,
 }
 
 /// A peer that objects request.
@@ -282,7 +282,7 @@ pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
 /// A peer without its prefixes.
 fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
     let allowed_ips = match scope.remapping {
-        Remapping::Elsewhere => everything().collect(),
+        Remapping::External => everything().collect(),
         Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
     };
 

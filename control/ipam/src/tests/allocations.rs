@@ -114,7 +114,7 @@ fn a_full_journal_denies_and_keeps_entries() {
     let resources = Resources::read(&Settings::default(), &objects);
 
     let pools = Pools::default();
-    let decision = decide(&pools, &known, &resources, &BTreeSet::new(), Giving::Anew);
+    let decision = decide(&pools, &known, &resources, &BTreeSet::new(), Giving::New);
     assert_eq!(decision.journal, known);
     let problem = decision.outcomes[&numbered(20_000)].clone().unwrap_err();
     assert_eq!(problem, Problem::JournalFull { entries: known.len() });

@@ -263,7 +263,7 @@ fn plan_to(hop: Hop) -> Plan {
     let prefix = "10.71.0.0/16".parse().unwrap();
     let places = Places {
         addresses: [addresses(2), addresses(3)].concat().into_iter().collect(),
-        may_be_elsewhere: false,
+        is_incomplete: false,
     };
 
     Plan {

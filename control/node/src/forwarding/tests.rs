@@ -33,7 +33,7 @@ fn plan(hops: &[(&str, Hop)]) -> Plan {
             .flat_map(|number| addresses(*number))
             .chain([ip("10.244.1.9")])
             .collect(),
-        may_be_elsewhere: false,
+        is_incomplete: false,
     };
 
     Plan {
@@ -211,8 +211,8 @@ fn without_a_gateway_pod_packets_are_unreachable() {
     let as_before = names.map(|name| (name, Hop::AsBefore));
 
     // Another place, and an unknown one.
-    let other = Places { addresses: [ip("172.18.4.1")].into(), may_be_elsewhere: false };
-    let unknown = Places { may_be_elsewhere: true, ..other.clone() };
+    let other = Places { addresses: [ip("172.18.4.1")].into(), is_incomplete: false };
+    let unknown = Places { is_incomplete: true, ..other.clone() };
     // Also when a gateway is known, but not reached.
     let unreached = names.map(|name| (name, to_node(9)));
     for (hops, places, way, has_device) in [

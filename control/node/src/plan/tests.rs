@@ -145,7 +145,7 @@ fn without_a_gateway_the_former_hop_is_kept() {
             assert_eq!(plan.problems, [], "{what}");
             let addresses = addresses.into_iter().filter(|_| is_there);
             let addresses = addresses.map(|text| text.parse().unwrap()).collect();
-            let places = Places { addresses, may_be_elsewhere: false };
+            let places = Places { addresses, is_incomplete: false };
             assert_eq!(plan.places[&name], places, "{what} {own}");
         }
     }
@@ -163,7 +163,7 @@ fn only_existing_nodes_may_be_anywhere() {
     };
 
     Arc::make_mut(&mut objects.nodes[1]).status = None;
-    let unknown = Places { may_be_elsewhere: true, ..Places::default() };
+    let unknown = Places { is_incomplete: true, ..Places::default() };
     assert_eq!(places(&objects), unknown);
 
     objects.nodes.remove(1);

@@ -17,7 +17,7 @@ use strait_peering::{
 use super::plan::{Seen, audit, change, reader};
 use super::world::{Ear, contact_of, pair_of, wanted};
 
-/// Says of joined clusters what is wrong with them, and no more once it is mended.
+/// Reports the problems of joined clusters, and no more once they are solved.
 pub(crate) async fn finds_what_is_wrong(world: &World) {
     let ear = Ear::default();
     let audited = audit(world, "auditor").await;
@@ -26,12 +26,12 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
 
     let found =
         check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
-    // Nobody is installed here: others do the work.
+    // There is no operator here: stand-ins do its work.
     assert!(has(&found, Side::Local, "Namespace liqo", "OperatorMissing"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "MTUDiffers"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "KeyDiffers"), "{found}");
 
-    a_key_of_nobody_would_be_replaced(world, &audited, &ear).await;
+    a_key_of_no_gateway_would_be_replaced(world, &audited, &ear).await;
     let servers = world.remote.api::<GatewayServer>("liqo-tenant-rome");
     let patch = Patch::Merge(json!({"spec": {"mtu": 1400}}));
     servers.patch("rome", &PatchParams::default(), &patch).await.expect("a server");
@@ -48,12 +48,12 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     );
 
     the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
-    what_may_not_be_seen_is_not_missing(world, &ear).await;
+    hidden_objects_are_not_reported_missing(world, &ear).await;
     another_cluster_than_was_typed_is_refused(world, &ear).await;
 }
 
-/// As far as whoever asks may see keys.
-async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
+/// As far as the account may read keys.
+async fn a_key_of_no_gateway_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
     let (kind, name) = ("PublicKey", "milan");
     let as_it_is = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
     assert!(change(&as_it_is, 0, kind, name).is_none(), "{as_it_is}");
@@ -92,8 +92,8 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
     keys.patch(name, &parameters, &patch).await.expect("as it was");
 }
 
-/// Whoever may see a part is told of that part.
-async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
+/// An account that may read a part gets the findings on that part.
+async fn hidden_objects_are_not_reported_missing(world: &World, ear: &Ear) {
     let admin = contact_of(&world.local, Side::Only);
     let found = check(&admin, ear.session()).await.expect("findings");
     let gateway = "Deployment liqo-tenant-milan/gw-milan";
@@ -123,9 +123,9 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
         assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
     }
 
-    let client = world.local.server.client_with("liqo", &strait_control_lab::roles::nobody()).await;
-    let nobody = Contact { client, ..admin };
-    let found = check(&nobody, ear.session()).await.expect("findings");
+    let client = world.local.server.client_with("liqo", &strait_control_lab::roles::no_rights()).await;
+    let unprivileged = Contact { client, ..admin };
+    let found = check(&unprivileged, ear.session()).await.expect("findings");
     assert!(found.findings[1..].iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
     assert!(has(&found, Side::Only, "your account", "NothingSeen"), "{found}");
     assert_eq!((found.count(Severity::Error), found_by_half.count(Severity::Error) > 0), (1, true));
@@ -150,7 +150,7 @@ async fn another_cluster_than_was_typed_is_refused(world: &World, ear: &Ear) {
     assert!(error.to_string().starts_with("both sides are cluster \"rome\""), "{error}");
 }
 
-/// As the API server says it, before its roles are bound and after.
+/// As the API server answers, before its roles are bound and after.
 async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear: &Ear) {
     let labels = json!({
         "app.kubernetes.io/component": "operator", "app.kubernetes.io/part-of": "strait",

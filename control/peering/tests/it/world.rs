@@ -27,7 +27,7 @@ pub(crate) fn contact_of(cluster: &Cluster, side: Side) -> Contact {
     }
 }
 
-/// What Liqo's documentation asks for.
+/// The values of Liqo's documentation.
 pub(crate) fn wanted() -> Connect {
     let service_type = Some(ServiceType::NodePort);
 
@@ -38,7 +38,7 @@ pub(crate) fn wanted() -> Connect {
     }
 }
 
-/// Hears what verbs say.
+/// Records the output of verbs.
 #[derive(Default)]
 pub(crate) struct Ear {
     lines: RefCell<Vec<String>>,
@@ -47,12 +47,12 @@ pub(crate) struct Ear {
 }
 
 impl Ear {
-    /// One that answers questions with yes.
+    /// Answers questions with yes.
     pub(crate) fn that_allows() -> Self {
         Self { allows: true, ..Self::default() }
     }
 
-    /// A run that must end within a minute.
+    /// A session that must end within a minute.
     pub(crate) fn session(&self) -> Session<'_> {
         self.session_of(Duration::from_secs(60))
     }
@@ -66,7 +66,7 @@ impl Ear {
         self.lines.borrow().iter().any(|heard| heard == line)
     }
 
-    /// What was said since it was asked last.
+    /// The output since the last call.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.take()
     }

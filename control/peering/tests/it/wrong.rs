@@ -9,7 +9,7 @@ use kube::{Client, Config};
 use serde_json::json;
 use strait_api::WgGatewayServerTemplate;
 use strait_control_lab::peering::World;
-use strait_control_lab::roles::nobody;
+use strait_control_lab::roles::no_rights;
 use strait_peering::{
     CommandError, Connect, Contact, Pair, PortWanted, ServiceType, Side, TemplateType, connect,
     info,
@@ -152,7 +152,7 @@ async fn names_who_cannot_be_asked(world: &World) {
     assert!(error.contains("Connection refused"), "{error}");
     assert!(error.ends_with("; is the API server of this context there?"), "{error}");
 
-    let unprivileged: Client = world.local.server.client_with("liqo", &nobody()).await;
+    let unprivileged: Client = world.local.server.client_with("liqo", &no_rights()).await;
     let error = refusal(world, pair(|pair| pair.local.client = unprivileged), "unprivileged")
         .await
         .to_string();

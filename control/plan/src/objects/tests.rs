@@ -111,7 +111,7 @@ fn without_a_configuration_only_the_gateway_is_reached() {
 
 #[test]
 fn with_external_remapping_every_address_is_allowed() {
-    let scope = Scope { remapping: Remapping::Elsewhere, ..scope() };
+    let scope = Scope { remapping: Remapping::External, ..scope() };
 
     let asked = read(&scope, &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 

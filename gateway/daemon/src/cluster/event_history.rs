@@ -16,36 +16,36 @@ use strait_kube::events::{Event, Kind, Limit};
 use strait_plan::conditions::{Key, Outcome, Verdict, is_refusal};
 use strait_plan::conncheck::State;
 
-/// Remembers what was told, and says what is worth telling.
+/// Remembers what was reported, and decides what to report.
 #[derive(Debug)]
 pub(super) struct EventHistory {
-    /// The last refusal of each object, in the words of its Event; `None` if it was in force.
+    /// The last refusal of each object, as its Event worded it; `None` if it was in force.
     told: BTreeMap<Key, Option<(String, String)>>,
-    /// What was told of the connection.
+    /// The state of the connection that was reported last.
     connection: State,
     limit: Limit,
 }
 
 impl EventHistory {
-    /// Has told nothing.
+    /// Nothing is reported yet.
     #[must_use]
     pub(super) fn new(now: Timestamp) -> Self {
         Self { told: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
     }
 
-    /// Takes note of objects that are new, and forgets about those that are no more.
+    /// Records objects that are new, and forgets those that are deleted.
     pub(super) fn see(&mut self, verdicts: &[Verdict]) {
         let mut former = std::mem::take(&mut self.told);
         let keys = verdicts.iter().map(|verdict| {
             let key = verdict.key();
-            let told = former.remove(&key).unwrap_or_else(|| said(verdict));
-            (key, told)
+            let reported = former.remove(&key).unwrap_or_else(|| refusal_in_condition(verdict));
+            (key, reported)
         });
 
         self.told = keys.collect();
     }
 
-    /// What a verdict is worth that was [seen](Self::see).
+    /// The Event for a verdict that was [seen](Self::see), if one is due.
     #[must_use]
     pub(super) fn of_verdict(&self, verdict: &Verdict) -> Option<Event> {
         let former = self.told.get(&verdict.key()).and_then(Option::as_ref);
@@ -65,14 +65,14 @@ impl EventHistory {
         let refusal = match &verdict.outcome {
             Outcome::InForce => None,
             Outcome::Refused { reason, message } => Some(((*reason).to_owned(), message.clone())),
-            // In force again it will be when it has what it waits for.
+            // A waiting object becomes in force without an Event.
             Outcome::Waiting { .. } => return,
         };
 
         self.told.insert(verdict.key(), refusal);
     }
 
-    /// What the state of the connection to a cluster is worth. Of which object is for the caller to say.
+    /// The Event for the state of the connection to a cluster, if one is due. The caller sets the object.
     #[must_use]
     pub(super) fn of_connection(&self, state: State, cluster: &str) -> Option<Event> {
         let object = ObjectReference::default();
@@ -100,11 +100,11 @@ impl EventHistory {
         self.connection = state;
     }
 
-    /// Whether there is room for one Event.
+    /// Whether the limit permits one Event now.
     ///
     /// # Errors
     ///
-    /// The time at which there will be some, if there is none.
+    /// The time at which it will.
     pub(super) fn room(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         self.limit.room(now)
     }
@@ -115,8 +115,8 @@ impl EventHistory {
     }
 }
 
-/// The refusal that the object itself speaks of: who told that, told it in an Event as well.
-fn said(verdict: &Verdict) -> Option<(String, String)> {
+/// The refusal that the object's own condition shows: its writer has written an Event as well.
+fn refusal_in_condition(verdict: &Verdict) -> Option<(String, String)> {
     let known = verdict.known.as_ref().filter(|known| is_refusal(known))?;
 
     Some((known.reason.clone(), known.message.clone()))

@@ -13,7 +13,7 @@ use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, Connection, PublicKey};
-use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 use strait_daemon::cluster::announcer::{Announcer, Round};
 use strait_daemon::cluster::connection::Connections;
@@ -394,7 +394,7 @@ async fn with_liqos_role_one_complaint_covers_conditions() {
 
 #[tokio::test]
 async fn without_rights_nothing_fails() {
-    let Some(mut world) = World::new(&nobody()).await else { return };
+    let Some(mut world) = World::new(&no_rights()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;
 

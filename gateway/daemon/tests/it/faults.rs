@@ -22,7 +22,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Connection, PublicKey};
-use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 use strait_control_lab::{ApiServer, create};
 use strait_daemon::cluster::announcer::Announcer;
@@ -261,7 +261,7 @@ async fn missing_writes_are_made_after_the_fault() {
 /// Like a server whose machine is gone, without a notice to its clients.
 #[tokio::test]
 async fn a_silent_api_server_counts_as_away() {
-    let Some(Tenant { server, admin, .. }) = Tenant::start(&nobody()).await else { return };
+    let Some(Tenant { server, admin, .. }) = Tenant::start(&no_rights()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, _) = gateway(&server, folder.path()).await;
     let keys: Api<PublicKey> = Api::namespaced(admin, NAMESPACE);
@@ -280,7 +280,7 @@ async fn a_silent_api_server_counts_as_away() {
 /// A token of a service account, which expires. A new one appears in its file, as in a pod.
 #[tokio::test]
 async fn an_expired_token_changes_nothing_until_its_renewal() {
-    let Some(Tenant { mut server, admin, .. }) = Tenant::start(&nobody()).await else { return };
+    let Some(Tenant { mut server, admin, .. }) = Tenant::start(&no_rights()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, file) = gateway(&server, folder.path()).await;
     let keys: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
@@ -321,7 +321,7 @@ async fn gateway(server: &ApiServer, folder: &Path) -> (Client, PathBuf) {
 
 /// All keys, and no prefixes.
 fn scope() -> Scope {
-    Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
+    Scope { remapping: Remapping::External, ..Scope::default() }
 }
 
 fn settings() -> Settings {

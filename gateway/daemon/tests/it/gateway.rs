@@ -37,7 +37,7 @@ fn public_key(cluster: &str, byte: u8) -> PublicKey {
 
 /// All keys, and no prefixes.
 fn scope() -> Scope {
-    Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
+    Scope { remapping: Remapping::External, ..Scope::default() }
 }
 
 /// The objects as soon as they are as `wanted`, and the number of updates.
