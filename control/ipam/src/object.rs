@@ -98,7 +98,7 @@ pub(super) struct Denial {
     pub(super) reason: &'static str,
     pub(super) message: String,
     /// Whether the conditions of the object report it already.
-    pub(super) is_said: bool,
+    pub(super) is_reported: bool,
 }
 
 pub(super) fn target<K: Resource>(kind: Kind, object: &K) -> Target {

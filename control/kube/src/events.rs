@@ -1,12 +1,12 @@
-//! Events: written, counted, and limited.
+//! Writes Events, counts repeated ones, and limits their rate.
 //!
-//! Core Events (`v1`), not those of `events.k8s.io`, which the recorder of kube writes: Liqo's role for
-//! gateways grants the former only. `kubectl` shows both alike.
+//! Core Events (`v1`), not those of `events.k8s.io`, which the recorder of kube writes: Liqo's role for gateways grants
+//! the former only. `kubectl` shows both alike.
 //!
 //! # Invariants
 //!
-//! - However often something happens, there are at most [`BURST`] Events at once and one more each
-//!   [`REFILL`]. What there is no room for is told later, if it is still true.
+//! - There are at most [`BURST`] Events at once, and one more each [`REFILL`]. A change beyond that limit is reported
+//!   later, if it still holds.
 
 mod limit;
 mod writer;
@@ -19,7 +19,7 @@ pub use writer::EventWriter;
 /// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All is well.
+    /// No action is needed.
     Normal,
     /// An operator has to act.
     Warning,

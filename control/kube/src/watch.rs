@@ -1,12 +1,12 @@
 //! Watches that go on after errors, and several of them as one.
 //!
-//! Level-triggered: a [`Bundle`] says that there is something new, not what happened. A change is told at once,
-//! unless much was told lately: then what changes meanwhile is told together.
+//! Level-triggered: a [`Bundle`] reports that something has changed, not what. A change is reported at once; during a
+//! flood of changes they are reported together.
 //!
 //! # Invariants
 //!
-//! - Nothing is told before every kind was listed once: half of the objects would look like the
-//!   deletion of the other half.
+//! - Nothing is reported before every kind was listed once: half of the objects would look like the deletion of the
+//!   other half.
 
 mod bundle;
 mod pace;
@@ -23,10 +23,10 @@ use tokio::time::{Instant, sleep};
 
 pub use bundle::{Bundle, Change, Changes, changes};
 
-/// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
+/// The timeout of a watch, in seconds. A server that no longer answers is noticed a little later.
 pub const WATCH_SECONDS: u32 = 60;
 
-/// Between attempts to reach an API server that is away, first and longest; jitter may double it.
+/// The first and the longest pause between attempts to reach an unavailable API server; jitter may double it.
 pub const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
 
 /// HTTP 410: the resource version has expired.

@@ -1,11 +1,11 @@
-//! Real kube-apiservers for tests: each with an etcd of its own, on loopback, gone with the test.
+//! Real kube-apiservers for tests: each with its own etcd, on loopback, stopped when the test ends.
 //!
-//! [`ApiServer`] is a cluster without nodes. [`kubelet`] and [`peering::StandIn`] stand in for what runs in one,
-//! [`roles`] are the rights that the programs get there.
+//! [`ApiServer`] is a cluster without nodes. [`kubelet`] and [`peering::StandIn`] stand in for the programs of a cluster;
+//! [`roles`] are the rights of ours there.
 //!
 //! # Not here
 //!
-//! What is expected of a cluster: that is said in the tests of each crate.
+//! The expected results: they are in the tests of each crate.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -374,11 +374,11 @@ where
         .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
 }
 
-/// The folder with `etcd`, `kube-apiserver` and `kubectl`: where the environment says, or built here.
+/// The folder with `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built here.
 ///
 /// # Errors
 ///
-/// If they cannot be built; the text says why.
+/// If they cannot be built; the text is the cause.
 pub fn assets() -> Result<&'static PathBuf, &'static String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
@@ -416,7 +416,7 @@ fn unless_exists(error: io::Error) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// If it cannot be built; the text says why.
+/// If it cannot be built; the text is the cause.
 pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
     let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");

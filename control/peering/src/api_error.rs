@@ -1,4 +1,4 @@
-//! Errors of an API server: what they say, what helps, and when to ask again.
+//! Errors of an API server: their text, the remedy, and when to repeat the request.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 /// The message of the API server, or why there is none, without details for programs only.
-pub(super) fn said(error: &kube::Error) -> String {
+pub(super) fn api_error_text(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();
         return if message.is_empty() {
@@ -60,9 +60,9 @@ pub(super) fn remedy(error: &kube::Error) -> &'static str {
         };
     }
 
-    if is_for_good(error) {
+    if is_permanent(error) {
         ""
-    } else if said(error).contains("certificate of the API server is not trusted") {
+    } else if api_error_text(error).contains("certificate of the API server is not trusted") {
         "; check certificate-authority of this cluster in the kubeconfig"
     } else {
         "; is the API server of this context there?"
@@ -70,7 +70,7 @@ pub(super) fn remedy(error: &kube::Error) -> &'static str {
 }
 
 /// Whether the server has understood the request and would answer the same again.
-pub(super) fn is_for_good(error: &kube::Error) -> bool {
+pub(super) fn is_permanent(error: &kube::Error) -> bool {
     if let kube::Error::Api(status) = error {
         return matches!(status.code, 400..=409 | 411..=428 | 431..=499);
     }

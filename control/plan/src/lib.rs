@@ -1,4 +1,4 @@
-//! What all objects come to: peers, one remapping table, rejections, and what to say of each object. Pure.
+//! Computes the desired state from all objects: peers, one remapping table, rejections and conditions. Pure.
 //!
 //! Level-triggered: the plan is a function of all objects as they are now, never of the event that triggered it. An
 //! invalid rule is rejected alone.
@@ -10,8 +10,8 @@
 //!
 //! # Not here
 //!
-//! Clients, clocks and tasks (see `strait-kube`), packets and sockets (see `strait-engine`), which address becomes
-//! which (see `strait-remap`).
+//! Clients, clocks and tasks (see `strait-kube`), packets and sockets (see `strait-engine`), the translation of
+//! addresses (see `strait-remap`).
 
 #![forbid(unsafe_code)]
 
@@ -24,4 +24,4 @@ mod plan;
 pub mod status;
 
 pub use desired::Desired;
-pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan};
+pub use plan::{DesiredPeer, Plan, PlanInput, Rejection, plan};

@@ -1,4 +1,4 @@
-//! What commands about two clusters print, as the documentation has it.
+//! The output of the commands for two clusters, as in the documentation.
 
 /// As in the documentation, with the names of these clusters.
 pub const CONNECTED: [&str; 23] = [

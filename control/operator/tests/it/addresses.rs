@@ -45,8 +45,8 @@ async fn a_service_exists_while_it_is_requested() {
         services.patch("db", &PatchParams::default(), &patch).await.expect("a Service");
         world.until("db", |other: &Service| other.labels() == service.labels()).await;
     }
-    let told = world.told("NameTaken").await;
-    assert!(told.contains("Service taken exists and belongs to another owner"), "{told}");
+    let note = world.event_note("NameTaken").await;
+    assert!(note.contains("Service taken exists and belongs to another owner"), "{note}");
     let kept = world.api::<Service>().get("taken").await.expect("it");
     assert!(kept.owner_references().is_empty());
     let astray = world.api::<EndpointSlice>().get_opt("taken").await.expect("an answer");

@@ -169,7 +169,7 @@ async fn a_client_has_no_service_and_one_secret() {
     create(world.api(), &object::<GatewayClient>(client)).await;
 
     // An operator that has seen only one of them may report that first.
-    let note = world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    let note = world.event_note_containing("KeysSecretCheckFailed", "found multiple secrets").await;
     assert!(note.ends_with("one, two: keep one, or name it in spec.secretRef"), "{note}");
     for name in ["one", "two"] {
         world.api::<Secret>().delete(name, &DeleteParams::default()).await.expect("gone");

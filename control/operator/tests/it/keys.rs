@@ -47,7 +47,7 @@ async fn a_template_gets_the_name_of_the_secret() {
         "stringData": {"privateKey": "p".repeat(32), "publicKey": "q".repeat(32)},
     });
     create(world.api(), &object::<Secret>(keys)).await;
-    world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    world.event_note_containing("KeysSecretCheckFailed", "found multiple secrets").await;
 
     // The user names one of them, also the one that has the default name.
     let servers = world.api::<GatewayServer>();
@@ -80,7 +80,7 @@ async fn mismatched_keys_make_no_gateway() {
     requested.spec.secret_ref = object(json!({"name": "own-keys"}));
     create(world.api(), &requested).await;
 
-    let note = world.told("KeysSecretCheckFailed").await;
+    let note = world.event_note("KeysSecretCheckFailed").await;
     assert!(
         note.starts_with("in secret \"own-keys\" publicKey is not that of privateKey"),
         "{note}"

@@ -1,4 +1,4 @@
-//! What templates make of gateways.
+//! The objects that templates render for gateways.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn missing_objects_are_reported_and_awaited() {
     world.start_operator();
     create(world.api(), &server("strait-server")).await;
 
-    let note = world.told("TemplateMissing").await;
+    let note = world.event_note("TemplateMissing").await;
     assert_eq!(
         note,
         "WgGatewayServerTemplate liqo/strait-server is not there: make it, or name another"
@@ -32,7 +32,7 @@ async fn missing_objects_are_reported_and_awaited() {
     servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
     world.apply(include_str!("../../../../deploy/liqo/server.yaml")).await;
     // On the user's object, though the template has made another object from it.
-    let note = world.told_of("GatewayServer", "MissingSecretRef").await;
+    let note = world.event_note_of("GatewayServer", "MissingSecretRef").await;
     assert_eq!(
         note,
         "spec.secretRef names secret \"own-keys\", which is not there: make it, or name none"
@@ -45,7 +45,7 @@ async fn missing_objects_are_reported_and_awaited() {
         }))
     };
     create(world.api(), &secret(31)).await;
-    let note = world.told("KeysSecretCheckFailed").await;
+    let note = world.event_note("KeysSecretCheckFailed").await;
     assert!(
         note.contains("needs publicKey with the 32 raw bytes of a key, has 31 bytes"),
         "{note}"
@@ -56,7 +56,7 @@ async fn missing_objects_are_reported_and_awaited() {
     let made = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
     let secret = made.status.and_then(|status| status.secret_ref?.name);
     assert_eq!(secret.as_deref(), Some("own-keys"));
-    assert_eq!(world.told("Reconciled").await, "the problem is solved");
+    assert_eq!(world.event_note("Reconciled").await, "the problem is solved");
     let labelled: Secret = world.api().get("own-keys").await.expect("it");
     assert_eq!(labelled.labels()[REMOTE_CLUSTER_ID], "milan");
 }
@@ -108,7 +108,7 @@ async fn labelled_templates_of_other_kinds_are_used() {
     let servers = world.api::<GatewayServer>();
     let parameters = PatchParams::default();
     servers.patch("milan", &parameters, &refer("Tube", "t")).await.expect("a wish");
-    let note = world.told("TemplateMissing").await;
+    let note = world.event_note("TemplateMissing").await;
     assert!(
         note.contains("Tube of example.com/v1 is no kind of gateway template: label its"),
         "{note}"
@@ -207,7 +207,7 @@ async fn a_changed_template_replaces_its_objects() {
     change(json!({"metrics": metrics})).await;
     let service = world.until("milan-metrics", |_: &Service| true).await;
     assert_eq!(service.labels()["team"], "net");
-    let note = world.told("MetricsEnforced").await;
+    let note = world.event_note("MetricsEnforced").await;
     assert!(note.contains("install the Prometheus operator, or ask for none"), "{note}");
     change(json!({"metrics": {"enabled": false}})).await;
     let services = world.api::<Service>();

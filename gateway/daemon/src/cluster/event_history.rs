@@ -1,9 +1,9 @@
-//! What is worth an Event.
+//! Decides which changes become Events.
 //!
 //! # Invariants
 //!
-//! - An Event tells of a change, never of the same thing twice in a row, not even after a restart if
-//!   the object itself says what was told.
+//! - An Event reports a change, never the same state twice in a row, not even after a restart if the condition of the
+//!   object has that state.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use strait_plan::conncheck::State;
 #[derive(Debug)]
 pub(super) struct EventHistory {
     /// The last refusal of each object, as its Event worded it; `None` if it was in force.
-    told: BTreeMap<Key, Option<(String, String)>>,
+    reported: BTreeMap<Key, Option<(String, String)>>,
     /// The state of the connection that was reported last.
     connection: State,
     limit: Limit,
@@ -30,25 +30,25 @@ impl EventHistory {
     /// Nothing is reported yet.
     #[must_use]
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { told: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
+        Self { reported: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
     }
 
     /// Records objects that are new, and forgets those that are deleted.
-    pub(super) fn see(&mut self, verdicts: &[Verdict]) {
-        let mut former = std::mem::take(&mut self.told);
+    pub(super) fn update(&mut self, verdicts: &[Verdict]) {
+        let mut former = std::mem::take(&mut self.reported);
         let keys = verdicts.iter().map(|verdict| {
             let key = verdict.key();
             let reported = former.remove(&key).unwrap_or_else(|| refusal_in_condition(verdict));
             (key, reported)
         });
 
-        self.told = keys.collect();
+        self.reported = keys.collect();
     }
 
     /// The Event for a verdict that was [seen](Self::see), if one is due.
     #[must_use]
     pub(super) fn of_verdict(&self, verdict: &Verdict) -> Option<Event> {
-        let former = self.told.get(&verdict.key()).and_then(Option::as_ref);
+        let former = self.reported.get(&verdict.key()).and_then(Option::as_ref);
         let (reason, message) = (verdict.outcome.reason(), verdict.outcome.message());
         let is_same = former.is_some_and(|(r, m)| (&**r, &**m) == (reason, message));
         let kind = match &verdict.outcome {
@@ -61,7 +61,7 @@ impl EventHistory {
     }
 
     /// The Event of [`Self::of_verdict`] is written.
-    pub(super) fn has_told(&mut self, verdict: &Verdict) {
+    pub(super) fn set_reported(&mut self, verdict: &Verdict) {
         let refusal = match &verdict.outcome {
             Outcome::InForce => None,
             Outcome::Refused { reason, message } => Some(((*reason).to_owned(), message.clone())),
@@ -69,7 +69,7 @@ impl EventHistory {
             Outcome::Waiting { .. } => return,
         };
 
-        self.told.insert(verdict.key(), refusal);
+        self.reported.insert(verdict.key(), refusal);
     }
 
     /// The Event for the state of the connection to a cluster, if one is due. The caller sets the object.
@@ -96,7 +96,7 @@ impl EventHistory {
     }
 
     /// The Event of [`Self::of_connection`] is written.
-    pub(super) fn has_told_of_connection(&mut self, state: State) {
+    pub(super) fn set_connection_reported(&mut self, state: State) {
         self.connection = state;
     }
 

@@ -1,8 +1,8 @@
-//! Watches what concerns a gateway in one namespace, and says what all of it is after some has changed.
+//! Watches the objects that concern a gateway in one namespace, and reports all of them after each change.
 //!
 //! # Invariants
 //!
-//! - While the API server is away, what was told last stays as it is.
+//! - While the API server is unavailable, the objects that were reported last stay in force.
 
 use std::fmt::Debug;
 
