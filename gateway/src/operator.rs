@@ -15,8 +15,8 @@ use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
 use strait_ipam::Pools;
 use strait_kube::client;
-use strait_kube::election::{Campaign, Election, Standing};
-use strait_operator::{KeyPair, Settings, Tally, cluster_id};
+use strait_kube::election::{Election, Elector, Role};
+use strait_operator::{KeyPair, ReconcileCounts, Settings, cluster_id};
 use strait_wg::PrivateKey;
 use strait_wg::key::KEY_LEN;
 use tokio::sync::watch;
@@ -122,10 +122,10 @@ async fn serve(
         client_role: args.wg_gateway_client_cluster_role_name.clone(),
         generate_keys,
         public_of,
-        tally: Tally::default(),
+        counts: ReconcileCounts::default(),
     };
     let (standing, seen) = watch::channel(None);
-    let pages = Arc::new(Pages::new(seen, settings.tally.clone()));
+    let pages = Arc::new(Pages::new(seen, settings.counts.clone()));
     for admin in admins {
         admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
@@ -141,7 +141,7 @@ async fn serve(
 
     let Candidacy { settings: stand, times, .. } = candidacy;
     let election = Election::for_lease(client.clone(), &args.namespace, LEASE.to_owned(), stand);
-    let mut campaign = Campaign::new(election, times);
+    let mut campaign = Elector::new(election, times);
     let turns = async {
         let mut turns = standing.subscribe();
         while turns.wait_for(|standing| *standing == Some(true)).await.is_ok() {
@@ -153,7 +153,7 @@ async fn serve(
     };
     let stand = async {
         loop {
-            let is_leader = campaign.round().await == Standing::Leader;
+            let is_leader = campaign.round().await == Role::Leader;
             let now = campaign.was_answered().then_some(is_leader);
             standing.send_if_modified(|standing| std::mem::replace(standing, now) != now);
             sleep(times.retry_period).await;

@@ -6,7 +6,7 @@ use super::Pools;
 
 /// A prefix that is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Allocated {
     /// The prefix.
     pub prefix: Prefix,
     /// Whether other shared prefixes may overlap it.
@@ -26,7 +26,7 @@ pub struct Request {
 
 /// Why a prefix cannot be allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum AllocationError {
     /// It overlaps an allocated one.
     #[error("{prefix} overlaps {taken}, which is taken: release that, or allow another prefix")]
     Taken {
@@ -53,34 +53,38 @@ pub enum Denied {
 ///
 /// # Errors
 ///
-/// [`Denied`] if there is none.
-pub fn choose(pools: &Pools, taken: &[Taken], request: Request) -> Result<Prefix, Denied> {
+/// [`AllocationError`] if there is none.
+pub fn choose(
+    pools: &Pools,
+    taken: &[Allocated],
+    request: Request,
+) -> Result<Prefix, AllocationError> {
     let Request { prefix, is_immutable, is_shared } = request;
-    let rivals = rivals(taken, is_shared).filter(|rival| rival.overlaps(prefix));
+    let conflicts = conflicting(taken, is_shared).filter(|conflict| conflict.overlaps(prefix));
     let is_covered = pools.cover(prefix);
 
-    match rivals.min() {
+    match conflicts.min() {
         None if is_covered => Ok(prefix),
         // As in Liqo: the pods and services of the cluster itself are of this kind, and may lie outside of the pools.
         None if is_shared && is_immutable => Ok(prefix),
         _ if !is_immutable => {
             let len = prefix.len_bits();
-            next_free(pools, taken, prefix).ok_or(Denied::Exhausted { len })
+            next_free(pools, taken, prefix).ok_or(AllocationError::Exhausted { len })
         }
-        Some(taken) => Err(Denied::Taken { prefix, taken }),
-        None => Err(Denied::NoPool { prefix }),
+        Some(taken) => Err(AllocationError::Taken { prefix, taken }),
+        None => Err(AllocationError::NoPool { prefix }),
     }
 }
 
 /// The prefixes that a shared request, or an exclusive one, must not overlap.
-pub(super) fn rivals(taken: &[Taken], is_shared: bool) -> impl Iterator<Item = Prefix> {
-    let rivals = taken.iter().filter(move |taken| !(is_shared && taken.is_shared));
+pub(super) fn conflicting(taken: &[Allocated], is_shared: bool) -> impl Iterator<Item = Prefix> {
+    let conflicts = taken.iter().filter(move |taken| !(is_shared && taken.is_shared));
 
-    rivals.map(|rival| rival.prefix)
+    conflicts.map(|conflict| conflict.prefix)
 }
 
 /// The first free prefix of the length and version of `like`.
-fn next_free(pools: &Pools, taken: &[Taken], like: Prefix) -> Option<Prefix> {
+fn next_free(pools: &Pools, taken: &[Allocated], like: Prefix) -> Option<Prefix> {
     let taken: Vec<_> = taken.iter().map(|taken| taken.prefix).collect();
 
     pools

@@ -89,7 +89,7 @@ pub(super) trait Cluster: Sync {
     /// Writes to an object. If it has changed since it was read, that is a [`Failure::Conflict`].
     fn write(&self, write: &Write) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reports a denial.
-    fn tell(&self, denial: &Denial) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn report(&self, denial: &Denial) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 /// A cluster behind an API server.
@@ -200,7 +200,7 @@ impl Cluster for KubeCluster {
         }
     }
 
-    async fn tell(&self, denial: &Denial) -> Result<(), Failure> {
+    async fn report(&self, denial: &Denial) -> Result<(), Failure> {
         let event = Event {
             type_: EventType::Warning,
             reason: denial.reason.to_owned(),

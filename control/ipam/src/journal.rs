@@ -33,12 +33,12 @@ pub struct Entry {
     /// The name of the resource.
     pub name: String,
     /// The prefix or address.
-    pub held: Held,
+    pub allocation: Allocation,
 }
 
 /// The allocation of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Allocation {
     /// Of a `Network`.
     Prefix {
         /// The prefix.
@@ -52,7 +52,7 @@ pub enum Held {
     Address(IpAddr),
 }
 
-impl Held {
+impl Allocation {
     /// The kind of the resource.
     pub(super) const fn kind(self) -> Kind {
         match self {
@@ -193,11 +193,11 @@ fn header(namespace: &str) -> String {
 
 fn line(uid: &str, entry: &Entry) -> String {
     let (name, uid) = (&entry.name, short(uid));
-    let mut line = match entry.held {
-        Held::Address(address) => format!("{address} {name} {uid}"),
-        Held::Prefix { prefix, .. } => format!("{prefix} {name} {uid}"),
+    let mut line = match entry.allocation {
+        Allocation::Address(address) => format!("{address} {name} {uid}"),
+        Allocation::Prefix { prefix, .. } => format!("{prefix} {name} {uid}"),
     };
-    if let Held::Prefix { is_shared, last, .. } = entry.held {
+    if let Allocation::Prefix { is_shared, last, .. } = entry.allocation {
         if is_shared {
             line.push_str(" shared");
         }
@@ -213,20 +213,20 @@ fn line(uid: &str, entry: &Entry) -> String {
 fn entry(namespace: &str, line: &str) -> Option<(String, Entry)> {
     let mut words = line.split(' ');
     let (what, name, uid) = (words.next()?, words.next()?, long(words.next()?)?);
-    let mut held = if what.contains('/') {
-        Held::Prefix { prefix: what.parse().ok()?, is_shared: false, last: None }
+    let mut allocation = if what.contains('/') {
+        Allocation::Prefix { prefix: what.parse().ok()?, is_shared: false, last: None }
     } else {
-        Held::Address(what.parse().ok()?)
+        Allocation::Address(what.parse().ok()?)
     };
     for word in words {
-        let Held::Prefix { is_shared, last, .. } = &mut held else { return None };
+        let Allocation::Prefix { is_shared, last, .. } = &mut allocation else { return None };
         if word == "shared" {
             *is_shared = true;
         } else {
             *last = Some(word.strip_prefix("last=")?.parse().ok()?);
         }
     }
-    let entry = Entry { namespace: namespace.to_owned(), name: name.to_owned(), held };
+    let entry = Entry { namespace: namespace.to_owned(), name: name.to_owned(), allocation };
 
     Some((uid, entry))
 }

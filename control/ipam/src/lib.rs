@@ -1,10 +1,10 @@
-//! IP address management: which prefix of this cluster stands for a remote one, and which address for a host. The
-//! choices are those of Liqo's allocator; a task makes them for `Network`, `IP` and `Configuration` resources.
+//! IP address management: allocates the local prefix of each remote one, and the addresses of hosts. The choices are
+//! those of Liqo's allocator; a task makes them for `Network`, `IP` and `Configuration` resources.
 //!
 //! Allocations are in the status of the resources, and in one object beside them, the *journal* ([`JOURNAL`]): a
 //! `ConfigMap` with every allocation and the UID of its resource. It is replaced as a whole, in the version that was
 //! read, before a status shows a new allocation. Liqo keeps one binary tree per pool, whose nodes are split by what is
-//! acquired below them and merged again on release: the tree follows from what is taken, so none is kept here.
+//! acquired below them and merged again on release: the tree follows from the allocations, so none is kept here.
 //!
 //! # Guarantees
 //!
@@ -22,9 +22,8 @@
 //!
 //! # Not here
 //!
-//! Which replica runs the task (several may); services in front of `IP`s (see `strait-operator`);
-//! what a gateway does
-//! with a `Configuration` (see `strait_plan::objects`).
+//! Which replica runs the task (several may), services in front of `IP`s (see `strait-operator`), and the effect of a
+//! `Configuration` on a gateway (see `strait_plan::objects`).
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +31,7 @@ mod address;
 mod choice;
 mod cluster;
 mod decision;
+mod dry_run;
 mod installed;
 mod journal;
 mod names;
@@ -39,27 +39,26 @@ mod networks;
 mod object;
 mod peer;
 mod pools;
-mod rehearsal;
+mod requests;
 mod resources;
 mod round;
 mod running;
 #[cfg(test)]
 mod tests;
-mod wish;
 mod work;
 
 use std::collections::BTreeMap;
 
 pub(crate) use address::next_address;
-pub use choice::{Denied, Request, Taken, choose};
+pub use choice::{Allocated, AllocationError, Request, choose};
 pub use cluster::{ALLOCATIONS, JOURNAL};
+pub use dry_run::{DryRun, DryRunError, Snapshot, Unallocated};
 pub use installed::{Installation, installed_networks};
-pub use journal::{Entry, Held, Journal, JournalError};
+pub use journal::{Allocation, Entry, Journal, JournalError};
 pub(crate) use networks::assign;
-pub use networks::{Asked, Outcome, Place};
+pub use networks::{Outcome, Place, PrefixRequest};
 pub use peer::CONFIGURED_CONDITION;
 pub use pools::{Pools, PoolsError};
-pub use rehearsal::{Rehearsal, RehearsalError, Snapshot, Unserved};
 pub use running::run;
 
 /// The settings of allocation.

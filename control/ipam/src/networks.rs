@@ -1,10 +1,10 @@
-//! Assigns prefixes to all requests at once: who keeps one, gets one, or is denied.
+//! Assigns prefixes to all requests at once: each keeps its prefix, gets one, or is denied.
 
 use jiff::Timestamp;
 use remap::Prefix;
 
-use super::choice::rivals;
-use super::{Denied, Pools, Request, Taken, choose};
+use super::choice::conflicting;
+use super::{Allocated, AllocationError, Pools, Request, choose};
 
 /// Identifies a resource and orders requests, the oldest first. The first in this order has the better claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub struct Place {
 
 /// The request of one resource, and its former allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PrefixRequest {
     /// The resource.
     pub place: Place,
     /// The request.
@@ -38,7 +38,7 @@ pub enum Outcome {
     /// This prefix is to be its status. It had none, or that of an older resource.
     Gets(Prefix),
     /// There is none for it.
-    Denied(Denied),
+    Denied(AllocationError),
 }
 
 impl Outcome {
@@ -52,29 +52,34 @@ impl Outcome {
     }
 }
 
-/// The outcome of each request, in the order of `asked`, which has no other effect. `held` are the allocations that are
+/// The outcome of each request, in the order of `prefix_request`, which has no other effect. `held` are the allocations that are
 /// settled.
 ///
 /// Two resources can have one prefix in their statuses, if others allocated it. The older one keeps it. Of those
 /// without, immutable requests come first.
 #[must_use]
-pub(crate) fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
-    let mut by_age: Vec<_> = asked.iter().enumerate().collect();
-    by_age.sort_by_key(|(_, asked)| &asked.place);
+pub(crate) fn assign(
+    pools: &Pools,
+    held: &[Allocated],
+    prefix_request: &[PrefixRequest],
+) -> Vec<Outcome> {
+    let mut by_age: Vec<_> = prefix_request.iter().enumerate().collect();
+    by_age.sort_by_key(|(_, prefix_request)| &prefix_request.place);
     let mut taken = held.to_vec();
-    let mut outcomes = vec![None; asked.len()];
-    let mut settle = |place: usize, request: Request, outcome: Outcome, taken: &mut Vec<Taken>| {
-        let is_shared = request.is_shared;
-        taken.extend(outcome.prefix().map(|prefix| Taken { prefix, is_shared }));
-        if let Some(settled) = outcomes.get_mut(place) {
-            *settled = Some(outcome);
-        }
-    };
+    let mut outcomes = vec![None; prefix_request.len()];
+    let mut settle =
+        |place: usize, request: Request, outcome: Outcome, taken: &mut Vec<Allocated>| {
+            let is_shared = request.is_shared;
+            taken.extend(outcome.prefix().map(|prefix| Allocated { prefix, is_shared }));
+            if let Some(settled) = outcomes.get_mut(place) {
+                *settled = Some(outcome);
+            }
+        };
 
     let mut others = Vec::new();
-    for (place, Asked { request, chosen, .. }) in by_age {
+    for (place, PrefixRequest { request, chosen, .. }) in by_age {
         let is_free = |chosen: &Prefix| {
-            !rivals(&taken, request.is_shared).any(|rival| rival.overlaps(*chosen))
+            !conflicting(&taken, request.is_shared).any(|rival| rival.overlaps(*chosen))
         };
         match chosen.filter(is_free) {
             Some(chosen) => settle(place, *request, Outcome::Keeps(chosen), &mut taken),

@@ -8,7 +8,7 @@ use kube::Resource;
 use serde_json::Value;
 use strait_api::{Configuration, IP, Network};
 
-/// A kind of which objects are written.
+/// A kind of objects that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Network,
@@ -17,14 +17,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The one that the API calls `kind`.
+    /// The kind with this name in the API.
     pub(super) fn named(kind: &str) -> Option<Self> {
         [Self::Network, Self::Ip, Self::Configuration]
             .into_iter()
             .find(|known| known.to_string() == kind)
     }
 
-    /// The one that the API calls `kind` in the group and version `api_version`.
+    /// The kind with this name in the group and version `api_version`.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::named(kind).filter(|known| known.api_version() == api_version)
     }
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// An object in the version that something was decided about.
+/// An object in the version that a decision is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -53,9 +53,9 @@ pub(super) struct Target {
 pub(super) enum Write {
     Create(Box<Network>),
     Delete(Target),
-    /// Merges this into the object, if nobody has written to it since.
+    /// Merges this into the object, if it has not changed since.
     Main(Target, Value),
-    /// Merges this into the status, if nobody has written to the object since.
+    /// Merges this into the status, if the object has not changed since.
     Status(Target, Value),
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Write {
                 (kind, namespace, name, "be changed")
             }
             Self::Status(Target { kind, namespace, name, .. }, _) => {
-                (kind, namespace, name, "be told what it has")
+                (kind, namespace, name, "be given its allocation")
             }
         };
 
@@ -91,14 +91,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why something gets nothing or is lost, for those who look at it.
+/// Why a resource gets no allocation or loses it, for its users.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Denial {
     pub(super) object: ObjectReference,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// Whether the object itself says so already.
-    pub(super) is_said: bool,
+    /// Whether the conditions of the object report it already.
+    pub(super) is_reported: bool,
 }
 
 pub(super) fn target<K: Resource>(kind: Kind, object: &K) -> Target {

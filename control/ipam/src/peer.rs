@@ -15,25 +15,25 @@ use strait_api::labels::{
 use strait_api::network::NetworkSpec;
 use strait_api::{Configuration, Network};
 use strait_plan::conditions;
-use strait_plan::objects::{LISTS, judge, lists};
+use strait_plan::objects::{LISTS, lists, parse};
 
 use super::Settings;
-use super::decision::{Decision, Given};
+use super::decision::{Decision, StatusAllocation};
 use super::names::{CIDR_TYPE, NETWORK_FINALIZER, of_child};
 use super::object::{Denial, Kind, Target, Write, target};
-use super::resources::{ConfigurationFacts, NetworkFacts, Resources, label};
-use super::wish::Wishes;
+use super::requests::RequestedPrefixes;
+use super::resources::{ParsedConfiguration, ParsedNetwork, Resources, label};
 
 /// The type of the condition: whether every prefix has a local prefix.
 pub const CONFIGURED_CONDITION: &str = "NetworkCIDRsConfigured";
 
 /// All `Network`s, indexed for `Configuration`s.
 pub(super) struct Children<'a> {
-    networks: &'a [NetworkFacts<'a>],
+    networks: &'a [ParsedNetwork<'a>],
     decision: &'a Decision,
     /// By the UID of the `Configuration`.
-    by_owner: BTreeMap<&'a str, Vec<&'a NetworkFacts<'a>>>,
-    by_name: BTreeMap<(&'a str, &'a str), &'a NetworkFacts<'a>>,
+    by_owner: BTreeMap<&'a str, Vec<&'a ParsedNetwork<'a>>>,
+    by_name: BTreeMap<(&'a str, &'a str), &'a ParsedNetwork<'a>>,
 }
 
 /// The writes for one `Configuration`.
@@ -62,7 +62,7 @@ impl<'a> Children<'a> {
         let mut by_name = BTreeMap::new();
         for facts in &resources.networks {
             by_name.insert((facts.namespace, facts.name), facts);
-            if let Some((owner, _)) = facts.asked_by {
+            if let Some((owner, _)) = facts.configuration {
                 by_owner.entry(owner).or_default().push(facts);
             }
         }
@@ -70,27 +70,27 @@ impl<'a> Children<'a> {
         Self { networks: &resources.networks, decision, by_owner, by_name }
     }
 
-    fn of(&self, configuration: &ConfigurationFacts<'_>) -> &[&'a NetworkFacts<'a>] {
+    fn of(&self, configuration: &ParsedConfiguration<'_>) -> &[&'a ParsedNetwork<'a>] {
         self.by_owner.get(configuration.uid).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The child for a prefix. Other releases use other names, so the name does not count.
     fn child(
         &self,
-        configuration: &ConfigurationFacts<'_>,
+        configuration: &ParsedConfiguration<'_>,
         list: &str,
         prefix: Prefix,
-    ) -> Option<&'a NetworkFacts<'a>> {
+    ) -> Option<&'a ParsedNetwork<'a>> {
         let mut children = self.of(configuration).iter().copied();
 
-        children.find(|child| !child.is_going && is_for(child, list, prefix))
+        children.find(|child| !child.is_deleted && is_for(child, list, prefix))
     }
 
     /// The local prefixes of the installation's networks of a type; `None` while one has none.
     fn installed(&self, settings: &Settings, network_type: &str) -> Option<Vec<String>> {
         let installed = self.networks.iter().filter(|facts| {
             let is_of_type = label(facts.object, NETWORK_TYPE) == Some(network_type);
-            is_of_type && facts.namespace == settings.namespace && !facts.is_going
+            is_of_type && facts.namespace == settings.namespace && !facts.is_deleted
         });
         let prefixes: Option<Vec<_>> =
             installed.map(|facts| Some(self.decision.prefix(facts.uid)?.to_string())).collect();
@@ -99,8 +99,8 @@ impl<'a> Children<'a> {
     }
 }
 
-fn is_for(child: &NetworkFacts<'_>, list: &str, prefix: Prefix) -> bool {
-    let is_of_list = child.asked_by.is_some_and(|(_, cidr_type)| cidr_type == list);
+fn is_for(child: &ParsedNetwork<'_>, list: &str, prefix: Prefix) -> bool {
+    let is_of_list = child.configuration.is_some_and(|(_, cidr_type)| cidr_type == list);
 
     is_of_list && child.request.as_ref().is_ok_and(|request| request.prefix == prefix)
 }
@@ -109,7 +109,7 @@ fn is_for(child: &NetworkFacts<'_>, list: &str, prefix: Prefix) -> bool {
 pub(super) fn peer(
     settings: &Settings,
     children: &Children<'_>,
-    facts: &ConfigurationFacts<'_>,
+    facts: &ParsedConfiguration<'_>,
     target: &Target,
     now: Timestamp,
 ) -> Peer {
@@ -152,8 +152,12 @@ pub(super) fn peer(
         writes.push(Write::Main(target.clone(), labels));
     }
     let object = facts.object.object_ref(&());
-    let denial =
-        (!names.problems.is_empty()).then_some(Denial { object, reason, message, is_said });
+    let denial = (!names.problems.is_empty()).then_some(Denial {
+        object,
+        reason,
+        message,
+        is_reported: is_said,
+    });
 
     Peer { writes, children: to_children(children, facts), denial }
 }
@@ -178,13 +182,13 @@ impl Names {
     }
 }
 
-fn names(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Names {
+fn names(children: &Children<'_>, facts: &ParsedConfiguration<'_>) -> Names {
     let mut names = Names::default();
-    let Wishes(wishes) = &facts.wishes;
-    for ((field, wishes), list) in LISTS.into_iter().zip(wishes).zip(0..) {
-        let mut found = Vec::with_capacity(wishes.len());
-        for (place, wish) in wishes.iter().enumerate() {
-            let Some(prefix) = wish else { continue };
+    let RequestedPrefixes(requested) = &facts.requested;
+    for ((field, requested), list) in LISTS.into_iter().zip(requested).zip(0..) {
+        let mut found = Vec::with_capacity(requested.len());
+        for (place, requested_prefix) in requested.iter().enumerate() {
+            let Some(prefix) = requested_prefix else { continue };
             let name = name(children, facts, field, *prefix);
             names.is_waiting |= matches!(name, Ok(None));
             match name {
@@ -200,13 +204,13 @@ fn names(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Names {
             *names = found;
         }
     }
-    let refused = judge(&named(facts.object, &names.lists)).problems;
+    let refused = parse(&named(facts.object, &names.lists)).problems;
     names.problems.extend(refused.iter().map(|why| (conditions::reason_of(why), why.to_string())));
 
     names
 }
 
-/// `object` with these local prefixes, to be judged as its readers will.
+/// `object` with these local prefixes, to be parsed as its readers parse it.
 fn named(object: &Configuration, [pod, external]: &[Vec<String>; 2]) -> Configuration {
     let cidr = ClusterCidr { pod: pod.clone().into(), external: external.clone().into() };
     let mut object = object.clone();
@@ -218,14 +222,14 @@ fn named(object: &Configuration, [pod, external]: &[Vec<String>; 2]) -> Configur
 /// The local prefix for `prefix`, or why there never will be one; `None` while that is open.
 fn name(
     children: &Children<'_>,
-    facts: &ConfigurationFacts<'_>,
+    facts: &ParsedConfiguration<'_>,
     list: &str,
     prefix: Prefix,
 ) -> Result<Option<Prefix>, (&'static str, String)> {
     if let Some(child) = children.child(facts, list, prefix) {
         return match children.decision.outcomes.get(child.uid) {
-            Some(Ok(Given::Prefix(prefix))) => Ok(Some(*prefix)),
-            Some(Ok(Given::Address { .. })) | None => Ok(None),
+            Some(Ok(StatusAllocation::Prefix(prefix))) => Ok(Some(*prefix)),
+            Some(Ok(StatusAllocation::Address { .. })) | None => Ok(None),
             Some(Err(problem)) => Err((problem.reason(), problem.to_string())),
         };
     }
@@ -238,7 +242,7 @@ fn name(
     };
     match children.by_name.get(&(facts.namespace, name.as_str())) {
         // That of a deleted Configuration of this name, or one that is being deleted for another reason.
-        Some(other) if other.is_going || other.asked_by.is_some() => Ok(None),
+        Some(other) if other.is_deleted || other.configuration.is_some() => Ok(None),
         Some(_) => {
             let why = format!("the Network {name} belongs to another owner: delete it");
             Err(("NetworkNameTaken", why))
@@ -248,20 +252,21 @@ fn name(
 }
 
 /// Networks that are no longer needed are deleted first: their prefixes may be what others need.
-fn to_children(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Vec<Write> {
-    let wishes = facts.wishes.prefixes();
-    let is_wanted =
-        |child: &NetworkFacts<'_>| wishes.iter().any(|(list, prefix)| is_for(child, list, *prefix));
+fn to_children(children: &Children<'_>, facts: &ParsedConfiguration<'_>) -> Vec<Write> {
+    let requested = facts.requested.prefixes();
+    let is_wanted = |child: &ParsedNetwork<'_>| {
+        requested.iter().any(|(list, prefix)| is_for(child, list, *prefix))
+    };
     let orphans = children.of(facts).iter().filter(|child| !is_wanted(child));
     let staying: Vec<_> = orphans
-        .filter(|child| !child.is_going || children.decision.journal.entry(child.uid).is_some())
+        .filter(|child| !child.is_deleted || children.decision.journal.entry(child.uid).is_some())
         .collect();
     if !staying.is_empty() {
-        let deleted = staying.into_iter().filter(|child| !child.is_going);
+        let deleted = staying.into_iter().filter(|child| !child.is_deleted);
         return deleted.map(|child| Write::Delete(target(Kind::Network, child.object))).collect();
     }
 
-    let missing = wishes.into_iter().filter(|(list, prefix)| {
+    let missing = requested.into_iter().filter(|(list, prefix)| {
         let name = of_child(facts.name, list, *prefix);
         let is_free = name
             .is_some_and(|name| !children.by_name.contains_key(&(facts.namespace, name.as_str())));
@@ -271,7 +276,7 @@ fn to_children(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Vec<W
     missing.filter_map(|(list, prefix)| made(facts, list, prefix)).collect()
 }
 
-fn made(facts: &ConfigurationFacts<'_>, list: &str, prefix: Prefix) -> Option<Write> {
+fn made(facts: &ParsedConfiguration<'_>, list: &str, prefix: Prefix) -> Option<Write> {
     let cluster = label(facts.object, REMOTE_CLUSTER_ID);
     let labels = cluster.map(|cluster| (REMOTE_CLUSTER_ID.to_owned(), cluster.to_owned()));
     let labels = labels.into_iter().chain([(CIDR_TYPE.to_owned(), list.to_owned())]);
@@ -293,7 +298,7 @@ fn made(facts: &ConfigurationFacts<'_>, list: &str, prefix: Prefix) -> Option<Wr
 fn spec(
     settings: &Settings,
     children: &Children<'_>,
-    facts: &ConfigurationFacts<'_>,
+    facts: &ParsedConfiguration<'_>,
     target: &Target,
 ) -> Option<Write> {
     let clusters = [("local", &facts.object.spec.local), ("remote", &facts.object.spec.remote)];
@@ -322,7 +327,7 @@ fn spec(
 fn local(
     settings: &Settings,
     children: &Children<'_>,
-    facts: &ConfigurationFacts<'_>,
+    facts: &ParsedConfiguration<'_>,
 ) -> Option<Value> {
     let known = lists(facts.object.spec.local.as_ref());
     if known.into_iter().flatten().any(|text| !text.is_empty()) {

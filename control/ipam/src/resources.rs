@@ -11,7 +11,7 @@ use strait_api::{Configuration, IP, Network};
 use strait_plan::objects::Listed;
 
 use super::names::{CIDR_TYPE, NOT_REMAPPED, PREINSTALLED};
-use super::wish::{Wishes, wishes};
+use super::requests::{RequestedPrefixes, requested_prefixes};
 use super::{Place, Request, Settings};
 
 /// All objects of the kinds that matter, as they were seen last.
@@ -25,10 +25,10 @@ pub(super) struct Objects {
 /// Those that can be read.
 pub(super) struct Resources<'a> {
     /// By place.
-    pub(super) networks: Vec<NetworkFacts<'a>>,
+    pub(super) networks: Vec<ParsedNetwork<'a>>,
     /// By place.
-    pub(super) ips: Vec<IpFacts<'a>>,
-    pub(super) configurations: Vec<ConfigurationFacts<'a>>,
+    pub(super) ips: Vec<ParsedIp<'a>>,
+    pub(super) configurations: Vec<ParsedConfiguration<'a>>,
     /// Of all networks and addresses, the unreadable ones as well.
     pub(super) uids: BTreeSet<&'a str>,
     network_of: BTreeMap<(&'a str, &'a str), usize>,
@@ -36,13 +36,13 @@ pub(super) struct Resources<'a> {
 }
 
 /// A `Network`.
-pub(super) struct NetworkFacts<'a> {
+pub(super) struct ParsedNetwork<'a> {
     pub(super) object: &'a Network,
     pub(super) uid: &'a str,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     /// Whether it was deleted and is only kept by finalizers.
-    pub(super) is_going: bool,
+    pub(super) is_deleted: bool,
     pub(super) is_preinstalled: bool,
     pub(super) place: Place,
     pub(super) request: Result<Request, PrefixError>,
@@ -51,28 +51,28 @@ pub(super) struct NetworkFacts<'a> {
     /// The prefix in its status.
     pub(super) chosen: Option<Prefix>,
     /// The UID of the `Configuration` that it belongs to, and from which list of it.
-    pub(super) asked_by: Option<(&'a str, &'a str)>,
+    pub(super) configuration: Option<(&'a str, &'a str)>,
 }
 
 /// An `IP`.
-pub(super) struct IpFacts<'a> {
+pub(super) struct ParsedIp<'a> {
     pub(super) object: &'a IP,
     pub(super) uid: &'a str,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    pub(super) is_going: bool,
+    pub(super) is_deleted: bool,
     pub(super) place: Place,
     /// The address in its status, which the API does not permit to change.
     pub(super) chosen: Option<IpAddr>,
 }
 
 /// A `Configuration` that was not deleted.
-pub(super) struct ConfigurationFacts<'a> {
+pub(super) struct ParsedConfiguration<'a> {
     pub(super) object: &'a Configuration,
     pub(super) uid: &'a str,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    pub(super) wishes: Wishes,
+    pub(super) requested: RequestedPrefixes,
 }
 
 impl<'a> Resources<'a> {
@@ -95,7 +95,7 @@ impl<'a> Resources<'a> {
             network_of.map(|(place, facts)| ((facts.namespace, facts.name), place)).collect();
         let external = networks.iter().position(|facts| {
             let is_external = label(facts.object, NETWORK_TYPE) == Some(EXTERNAL_CIDR);
-            is_external && facts.namespace == settings.namespace && !facts.is_going
+            is_external && facts.namespace == settings.namespace && !facts.is_deleted
         });
 
         Self { networks, ips, configurations, uids, network_of, external }
@@ -107,7 +107,7 @@ impl<'a> Resources<'a> {
     }
 
     /// The `Network` that an `IP` names, or the one of the installation if it names none.
-    pub(super) fn network_of(&self, ip: &IpFacts<'_>) -> Result<&NetworkFacts<'a>, NoNetwork> {
+    pub(super) fn network_of(&self, ip: &ParsedIp<'_>) -> Result<&ParsedNetwork<'a>, NoNetwork> {
         let reference = ip.object.spec.network_ref.as_ref();
         let named = reference.and_then(|reference| {
             let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty());
@@ -119,7 +119,7 @@ impl<'a> Resources<'a> {
         };
         let facts = place.and_then(|place| self.networks.get(place));
 
-        facts.filter(|facts| !facts.is_going).ok_or_else(|| match named {
+        facts.filter(|facts| !facts.is_deleted).ok_or_else(|| match named {
             Some((namespace, name)) => {
                 NoNetwork::Named { namespace: namespace.to_owned(), name: name.to_owned() }
             }
@@ -149,17 +149,17 @@ fn uids<K: Resource>(listed: &[Listed<K>]) -> impl Iterator<Item = &str> {
     listed.iter().filter_map(|listed| listed.meta().uid.as_deref())
 }
 
-fn configuration(object: &Configuration) -> Option<ConfigurationFacts<'_>> {
+fn configuration(object: &Configuration) -> Option<ParsedConfiguration<'_>> {
     let (uid, namespace, name) = identity(object)?;
-    let wishes = wishes(object);
+    let requested = requested_prefixes(object);
 
-    (!is_going(object)).then_some(ConfigurationFacts { object, uid, namespace, name, wishes })
+    (!is_deleted(object)).then_some(ParsedConfiguration { object, uid, namespace, name, requested })
 }
 
 fn network<'a>(
     object: &'a Network,
-    configurations: &BTreeMap<&str, &ConfigurationFacts<'a>>,
-) -> Option<NetworkFacts<'a>> {
+    configurations: &BTreeMap<&str, &ParsedConfiguration<'a>>,
+) -> Option<ParsedNetwork<'a>> {
     let (uid, namespace, name) = identity(object)?;
     let is_true = |key| label(object, key) == Some(TRUE);
     let (is_immutable, is_shared) = (is_true(NOT_REMAPPED), is_true(SHARED));
@@ -176,32 +176,32 @@ fn network<'a>(
     let asking = asked_by.and_then(|(uid, _)| configurations.get(uid));
     let place = asking.and_then(|asking| {
         let (_, cidr_type) = asked_by?;
-        let turn = asking.wishes.turn(cidr_type, request.as_ref().ok()?.prefix)?;
+        let turn = asking.requested.turn(cidr_type, request.as_ref().ok()?.prefix)?;
         Some(Place { turn, ..place(asking.object) })
     });
 
-    Some(NetworkFacts {
+    Some(ParsedNetwork {
         object,
         uid,
         namespace,
         name,
-        is_going: is_going(object),
+        is_deleted: is_deleted(object),
         is_preinstalled: annotation.is_some_and(|text| text == TRUE),
         place: place.unwrap_or_else(|| self::place(object)),
         request,
         reserved: reserved.unwrap_or_default(),
         chosen: status.and_then(|text| text.parse().ok()),
-        asked_by,
+        configuration: asked_by,
     })
 }
 
-fn ip(object: &IP) -> Option<IpFacts<'_>> {
+fn ip(object: &IP) -> Option<ParsedIp<'_>> {
     let (uid, namespace, name) = identity(object)?;
     let status = object.status.as_ref().and_then(|status| status.ip.as_deref());
     let chosen = status.and_then(|text| text.parse().ok());
-    let (is_going, place) = (is_going(object), place(object));
+    let (is_going, place) = (is_deleted(object), place(object));
 
-    Some(IpFacts { object, uid, namespace, name, is_going, place, chosen })
+    Some(ParsedIp { object, uid, namespace, name, is_deleted: is_going, place, chosen })
 }
 
 /// The `Configuration` that owns an object.
@@ -218,7 +218,7 @@ fn identity<K: Resource>(object: &K) -> Option<(&str, &str, &str)> {
     Some((meta.uid.as_deref()?, meta.namespace.as_deref()?, meta.name.as_deref()?))
 }
 
-fn is_going<K: Resource>(object: &K) -> bool {
+fn is_deleted<K: Resource>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 
 use super::cluster::{Cluster, Failure, JOURNAL, Stored};
-use super::decision::{Decision, Giving, decide};
+use super::decision::{Decision, Permission, decide};
 use super::journal::{Journal, JournalError};
 use super::names::SINCE;
 use super::object::{Denial, Kind, Target, Write, target};
@@ -47,7 +47,7 @@ pub(super) struct Round {
     /// Whether there may be more to do even without a change.
     pub(super) is_unfinished: bool,
     /// What the API server rejected.
-    pub(super) complaints: Vec<String>,
+    pub(super) failures: Vec<String>,
     /// The resources without an allocation, and why.
     pub(super) denials: Vec<Denial>,
 }
@@ -88,9 +88,9 @@ impl<C: Cluster> Allocator<C> {
         let calls = chains.into_iter().map(|chain| carry_out(cluster, chain));
         let mut done = stream::iter(calls).buffer_unordered(CALLS_MAX);
         while let Some(done) = done.next().await {
-            let Done { handled, complaints } = done?;
+            let Done { handled, failures: complaints } = done?;
             self.handled.extend(handled);
-            round.complaints.extend(complaints);
+            round.failures.extend(complaints);
         }
         self.handled.retain(|uid, _| resources.has(uid));
 
@@ -140,23 +140,23 @@ impl<C: Cluster> Allocator<C> {
         resources: &Resources<'_>,
     ) -> Result<Decision, Failure> {
         let pools = &self.settings.pools;
-        let decide = |gone: &BTreeSet<_>| decide(pools, journal, resources, gone, Giving::Anew);
+        let decide = |gone: &BTreeSet<_>| decide(pools, journal, resources, gone, Permission::New);
         let decision = decide(&BTreeSet::new());
-        let gone = self.gone(journal, &decision.suspects).await?;
+        let gone = self.gone(journal, &decision.unseen).await?;
 
         Ok(if gone.is_empty() { decision } else { decide(&gone) })
     }
 
-    /// The `suspects` that are deleted. That they were not seen is no proof: the operator that entered them may have
+    /// The `unseen` that are deleted. That they were not seen is no proof: the operator that entered them may have
     /// seen more.
     async fn gone(
         &self,
         journal: &Journal,
-        suspects: &[String],
+        unseen: &[String],
     ) -> Result<BTreeSet<String>, Failure> {
-        let entries = suspects.iter().filter_map(|uid| Some((uid, journal.entry(uid)?)));
+        let entries = unseen.iter().filter_map(|uid| Some((uid, journal.entry(uid)?)));
         let calls = entries.map(async |(uid, entry)| {
-            let kind = entry.held.kind();
+            let kind = entry.allocation.kind();
             let found = self.cluster.uid(kind, &entry.namespace, &entry.name).await?;
             Ok((found.as_ref() != Some(uid)).then(|| uid.clone()))
         });
@@ -213,8 +213,8 @@ impl<C: Cluster> Allocator<C> {
             uid: Some(uid),
             ..ObjectReference::default()
         };
-        let denial = Denial { object, reason: "JournalUnreadable", message, is_said: false };
-        match self.cluster.tell(&denial).await {
+        let denial = Denial { object, reason: "JournalUnreadable", message, is_reported: false };
+        match self.cluster.report(&denial).await {
             // It is in the log.
             Ok(()) | Err(Failure::Conflict | Failure::Gone | Failure::Refused(_)) => Ok(()),
             Err(error @ Failure::Away(_)) => Err(error),
@@ -233,10 +233,10 @@ impl<C: Cluster> Allocator<C> {
             let annotations = json!({"annotations": {SINCE: stored.uid}});
             Write::Main(target, json!({"metadata": annotations}))
         };
-        let networks = resources.networks.iter().filter(|facts| !facts.is_going);
+        let networks = resources.networks.iter().filter(|facts| !facts.is_deleted);
         let networks = networks.filter(|facts| !is_marked(facts.object, &stored.uid));
         let networks = networks.map(|facts| target(Kind::Network, facts.object));
-        let ips = resources.ips.iter().filter(|ip| !ip.is_going);
+        let ips = resources.ips.iter().filter(|ip| !ip.is_deleted);
         let ips = ips.filter(|ip| !is_marked(ip.object, &stored.uid));
         let ips = ips.map(|ip| target(Kind::Ip, ip.object));
         let writes: Vec<_> = networks.chain(ips).map(marked).collect();
@@ -257,7 +257,7 @@ impl<C: Cluster> Allocator<C> {
         let empty = Journal::default();
         let pools = &self.settings.pools;
         let Decision { journal, .. } =
-            decide(pools, &empty, &resources, &BTreeSet::new(), Giving::Nothing);
+            decide(pools, &empty, &resources, &BTreeSet::new(), Permission::KnownOnly);
         match self.cluster.replace_journal(&stored, journal.text()).await {
             Ok(stored) => Ok(Some((stored, journal))),
             Err(Failure::Conflict | Failure::Gone) => Ok(None),
@@ -276,7 +276,7 @@ fn is_marked<K: kube::Resource>(object: &K, journal: &str) -> bool {
 #[derive(Default)]
 struct Done {
     handled: SkipVersions,
-    complaints: Vec<String>,
+    failures: Vec<String>,
 }
 
 async fn carry_out<C: Cluster>(cluster: &C, chain: Chain) -> Result<Done, Failure> {
@@ -294,7 +294,7 @@ async fn carry_out<C: Cluster>(cluster: &C, chain: Chain) -> Result<Done, Failur
             // A write by others will be seen by the watch.
             Ok(()) | Err(Failure::Conflict | Failure::Gone) if is_one_enough => break,
             Ok(()) | Err(Failure::Conflict | Failure::Gone) => {}
-            Err(Failure::Refused(error)) => done.complaints.push(format!("{write}: {error}")),
+            Err(Failure::Refused(error)) => done.failures.push(format!("{write}: {error}")),
             Err(error @ Failure::Away(_)) => return Err(error),
         }
     }

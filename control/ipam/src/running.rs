@@ -16,8 +16,8 @@ use kube::runtime::watcher::{self, watcher as watch};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use strait_api::{Configuration, IP, Network};
-use strait_kube::complaint::Complaint;
 use strait_kube::events;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_kube::watch::{BACKOFF, WATCH_SECONDS, backoff, unending};
 use tokio::sync::watch as channel;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -56,9 +56,9 @@ pub async fn run(client: Client, settings: Settings) -> Infallible {
     let cluster = KubeCluster::new(client, settings.namespace.clone());
     let rounds = Rounds::new(Allocator::new(cluster, settings));
     let follow = follow(changes, tell).boxed();
-    let go_on = rounds.go_on(seen, listed).boxed();
+    let allocation = rounds.run(seen, listed).boxed();
 
-    select(follow, go_on).await.factor_first().0
+    select(follow, allocation).await.factor_first().0
 }
 
 /// The number of kinds that are watched.
@@ -97,9 +97,9 @@ async fn follow(
     mut changes: BoxStream<'static, Result<Change, watcher::Error>>,
     tell: channel::Sender<[bool; KINDS]>,
 ) -> Infallible {
-    let mut complaint = Complaint::about("watch Networks, IPs and Configurations");
+    let mut failure = RepeatedFailure::about("watch Networks, IPs and Configurations");
     while let Some(change) = changes.next().await {
-        complaint.say(&change);
+        failure.log(&change);
         if let Ok(Change { kind, is_listed }) = change {
             tell.send_modify(|listed| {
                 if let Some(listed) = listed.get_mut(kind) {
@@ -116,9 +116,9 @@ async fn follow(
 /// Runs rounds, and reports their problems.
 struct Rounds<C> {
     allocator: Allocator<C>,
-    complaints: BTreeSet<String>,
+    failures: BTreeSet<String>,
     /// By UID: the last report on a resource without an allocation.
-    told: BTreeMap<String, String>,
+    reported: BTreeMap<String, String>,
     limit: events::Limit,
 }
 
@@ -126,15 +126,15 @@ impl<C: Cluster> Rounds<C> {
     fn new(allocator: Allocator<C>) -> Self {
         let limit = events::Limit::new(Timestamp::now());
 
-        Self { allocator, complaints: BTreeSet::new(), told: BTreeMap::new(), limit }
+        Self { allocator, failures: BTreeSet::new(), reported: BTreeMap::new(), limit }
     }
 
-    async fn go_on(
+    async fn run(
         mut self,
         seen: impl Fn() -> Objects,
         mut listed: channel::Receiver<[bool; KINDS]>,
     ) -> Infallible {
-        let mut complaint = Complaint::about("allocate prefixes and addresses");
+        let mut failure = RepeatedFailure::about("allocate prefixes and addresses");
         let mut delays = backoff().build();
         let mut resync = Instant::now();
         let mut is_unfinished = false;
@@ -154,7 +154,7 @@ impl<C: Cluster> Rounds<C> {
             let start = Instant::now();
             listed.mark_unchanged();
             let round = self.round(&seen()).await;
-            complaint.say(&round);
+            failure.log(&round);
             match round {
                 Ok(again) => {
                     is_unfinished = again;
@@ -173,30 +173,30 @@ impl<C: Cluster> Rounds<C> {
     /// Whether there may be more to do even without a change.
     async fn round(&mut self, objects: &Objects) -> Result<bool, Failure> {
         let now = Timestamp::now();
-        let Round { is_unfinished, complaints, denials } =
+        let Round { is_unfinished, failures: complaints, denials } =
             self.allocator.round(objects, now).await?;
-        if self.complaints.len() > COMPLAINTS_MAX {
-            self.complaints.clear();
+        if self.failures.len() > COMPLAINTS_MAX {
+            self.failures.clear();
         }
-        for complaint in complaints {
-            if self.complaints.insert(complaint.clone()) {
-                tracing::warn!("{complaint}");
+        for failure in complaints {
+            if self.failures.insert(failure.clone()) {
+                tracing::warn!("{failure}");
             }
         }
         if !is_unfinished {
-            self.tell(denials, now).await?;
+            self.report(denials, now).await?;
         }
 
         Ok(is_unfinished)
     }
 
     /// Reports resources without an allocation, each once while that lasts.
-    async fn tell(&mut self, denials: Vec<Denial>, now: Timestamp) -> Result<(), Failure> {
-        let mut former = std::mem::take(&mut self.told);
+    async fn report(&mut self, denials: Vec<Denial>, now: Timestamp) -> Result<(), Failure> {
+        let mut former = std::mem::take(&mut self.reported);
         for denial in denials {
             let uid = denial.object.uid.clone().unwrap_or_default();
             let is_told = former.remove(&uid).as_ref() == Some(&denial.message);
-            if !is_told && !denial.is_said {
+            if !is_told && !denial.is_reported {
                 if self.limit.room(now).is_err() {
                     continue;
                 }
@@ -205,18 +205,18 @@ impl<C: Cluster> Rounds<C> {
                 let [kind, namespace, name] = [&object.kind, &object.namespace, &object.name]
                     .map(|text| text.as_deref().unwrap_or_default());
                 tracing::warn!("{kind} {namespace}/{name} gets no allocation: {message}");
-                match self.allocator.cluster().tell(&denial).await {
+                match self.allocator.cluster().report(&denial).await {
                     Ok(()) | Err(Failure::Conflict | Failure::Gone) => {}
                     Err(Failure::Refused(error)) => {
-                        let complaint = format!("Events cannot be written: {error}");
-                        if self.complaints.insert(complaint.clone()) {
-                            tracing::warn!("{complaint}");
+                        let failure = format!("Events cannot be written: {error}");
+                        if self.failures.insert(failure.clone()) {
+                            tracing::warn!("{failure}");
                         }
                     }
                     Err(error @ Failure::Away(_)) => return Err(error),
                 }
             }
-            self.told.insert(uid, denial.message);
+            self.reported.insert(uid, denial.message);
         }
 
         Ok(())

@@ -35,7 +35,7 @@ fn in_turn(requests: &[Request]) -> Vec<String> {
     let mut chosen = Vec::new();
     for request in requests {
         let prefix = choose(&Pools::default(), &taken, *request).unwrap();
-        taken.push(Taken { prefix, is_shared: request.is_shared });
+        taken.push(Allocated { prefix, is_shared: request.is_shared });
         chosen.push(prefix.to_string());
     }
 
@@ -88,14 +88,14 @@ fn prefixes_outside_the_pools_follow_their_flags() {
 
     assert_eq!(ask(shared(outside)), Ok(prefix(outside)));
     assert_eq!(ask(exclusive(outside)), Ok(prefix("10.0.0.0/16")));
-    assert_eq!(ask(immutable(outside)), Err(Denied::NoPool { prefix: prefix(outside) }));
-    assert_eq!(ask(exclusive("0.0.0.0/1")), Err(Denied::Exhausted { len: 1 }));
-    assert_eq!(ask(exclusive("fd00::/64")), Err(Denied::Exhausted { len: 64 }));
+    assert_eq!(ask(immutable(outside)), Err(AllocationError::NoPool { prefix: prefix(outside) }));
+    assert_eq!(ask(exclusive("0.0.0.0/1")), Err(AllocationError::Exhausted { len: 1 }));
+    assert_eq!(ask(exclusive("fd00::/64")), Err(AllocationError::Exhausted { len: 64 }));
 }
 
 #[test]
 fn an_immutable_request_names_its_conflict() {
-    let taken = [Taken { prefix: prefix("10.9.0.0/24"), is_shared: true }];
+    let taken = [Allocated { prefix: prefix("10.9.0.0/24"), is_shared: true }];
 
     let denied = choose(&Pools::default(), &taken, immutable("10.9.0.0/16")).unwrap_err();
     assert_eq!(
@@ -123,7 +123,7 @@ fn of_two_equal_prefixes_the_older_stays() {
         name: name.to_owned(),
         ..Place::default()
     };
-    let asked = |second, name, chosen: Option<&str>| Asked {
+    let prefix_request = |second, name, chosen: Option<&str>| PrefixRequest {
         place: place(second, name),
         request: exclusive("10.244.0.0/16"),
         chosen: chosen.map(prefix),
@@ -133,9 +133,9 @@ fn of_two_equal_prefixes_the_older_stays() {
         &Pools::default(),
         &[],
         &[
-            asked(3, "new", None),
-            asked(2, "younger", Some("10.71.0.0/16")),
-            asked(1, "older", Some("10.71.0.0/16")),
+            prefix_request(3, "new", None),
+            prefix_request(2, "younger", Some("10.71.0.0/16")),
+            prefix_request(1, "older", Some("10.71.0.0/16")),
         ],
     );
     assert_eq!(
@@ -243,10 +243,10 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
     })
 }
 
-fn any_asked() -> impl Strategy<Value = Asked> {
+fn any_asked() -> impl Strategy<Value = PrefixRequest> {
     let chosen = proptest::option::of(any_prefix());
     (0..4_i64, "[a-d]", any_prefix(), any::<bool>(), any::<bool>(), chosen).prop_map(
-        |(second, name, prefix, is_immutable, is_shared, chosen)| Asked {
+        |(second, name, prefix, is_immutable, is_shared, chosen)| PrefixRequest {
             place: Place {
                 created: jiff::Timestamp::from_second(second).ok(),
                 name,
@@ -269,7 +269,7 @@ proptest! {
         for step in steps {
             let taken: Vec<_> = held
                 .iter()
-                .map(|(node, is_shared)| Taken { prefix: of_tree(*node), is_shared: *is_shared })
+                .map(|(node, is_shared)| Allocated { prefix: of_tree(*node), is_shared: *is_shared })
                 .collect();
             match step {
                 Step::Share(network, len) => {
@@ -305,24 +305,24 @@ proptest! {
     #[test]
     fn no_two_have_the_same_allocation(
         held in vec((any_prefix(), any::<bool>()), 0..6),
-        asked in vec(any_asked(), 0..24),
+        prefix_request in vec(any_asked(), 0..24),
         turn in any::<Index>(),
     ) {
         let pools = Pools::default();
         let held: Vec<_> =
-            held.into_iter().map(|(prefix, is_shared)| Taken { prefix, is_shared }).collect();
-        let mut asked: Vec<_> = asked;
+            held.into_iter().map(|(prefix, is_shared)| Allocated { prefix, is_shared }).collect();
+        let mut prefix_request: Vec<_> = prefix_request;
         // In an API server names are unique.
         let mut names = BTreeSet::new();
-        asked.retain(|asked| names.insert(asked.place.clone()));
+        prefix_request.retain(|prefix_request| names.insert(prefix_request.place.clone()));
 
-        let outcomes = assign(&pools, &held, &asked);
-        prop_assert_eq!(outcomes.len(), asked.len());
-        let given: Vec<_> = asked
+        let outcomes = assign(&pools, &held, &prefix_request);
+        prop_assert_eq!(outcomes.len(), prefix_request.len());
+        let given: Vec<_> = prefix_request
             .iter()
             .zip(&outcomes)
-            .filter_map(|(asked, outcome)| {
-                Some(Taken { prefix: outcome.prefix()?, is_shared: asked.request.is_shared })
+            .filter_map(|(prefix_request, outcome)| {
+                Some(Allocated { prefix: outcome.prefix()?, is_shared: prefix_request.request.is_shared })
             })
             .collect();
         for (place, one) in given.iter().enumerate() {
@@ -331,13 +331,13 @@ proptest! {
                 prop_assert!(is_shared || !one.prefix.overlaps(other.prefix));
             }
         }
-        for (asked, outcome) in asked.iter().zip(&outcomes) {
-            if let (Outcome::Gets(prefix), true) = (outcome, asked.request.is_immutable) {
-                prop_assert_eq!(*prefix, asked.request.prefix);
+        for (prefix_request, outcome) in prefix_request.iter().zip(&outcomes) {
+            if let (Outcome::Gets(prefix), true) = (outcome, prefix_request.request.is_immutable) {
+                prop_assert_eq!(*prefix, prefix_request.request.prefix);
             }
         }
 
-        let mut turned = asked.clone();
+        let mut turned = prefix_request.clone();
         let by = if turned.is_empty() { 0 } else { turn.index(turned.len()) };
         turned.rotate_left(by);
         let mut expected = outcomes.clone();
@@ -345,10 +345,10 @@ proptest! {
         prop_assert_eq!(assign(&pools, &held, &turned), expected);
 
         // Once written, all allocations stand.
-        for (asked, outcome) in asked.iter_mut().zip(&outcomes) {
-            asked.chosen = outcome.prefix();
+        for (prefix_request, outcome) in prefix_request.iter_mut().zip(&outcomes) {
+            prefix_request.chosen = outcome.prefix();
         }
-        for (before, after) in outcomes.iter().zip(assign(&pools, &held, &asked)) {
+        for (before, after) in outcomes.iter().zip(assign(&pools, &held, &prefix_request)) {
             match before.prefix() {
                 Some(prefix) => prop_assert_eq!(after, Outcome::Keeps(prefix)),
                 None => prop_assert_eq!(after.prefix(), None),

@@ -6,11 +6,11 @@ use kube::Resource;
 use serde_json::{Value, json};
 use strait_kube::finalizer;
 
-use super::decision::{Decision, Given};
+use super::decision::{Decision, StatusAllocation};
 use super::names::{IP_FINALIZER, NETWORK_FINALIZER, NETWORK_NAME, NETWORK_NAMESPACE};
 use super::object::{Denial, Kind, Target, Write, target};
 use super::peer::{self, Children};
-use super::resources::{IpFacts, NetworkFacts, Resources, label};
+use super::resources::{ParsedIp, ParsedNetwork, Resources, label};
 use super::{Settings, SkipVersions};
 
 /// Calls that belong together.
@@ -67,8 +67,8 @@ pub(super) fn work(
     work
 }
 
-fn of_network(facts: &NetworkFacts<'_>, decision: &Decision, target: &Target) -> Vec<Write> {
-    if facts.is_going {
+fn of_network(facts: &ParsedNetwork<'_>, decision: &Decision, target: &Target) -> Vec<Write> {
+    if facts.is_deleted {
         let is_released = decision.journal.entry(facts.uid).is_none();
         return without_finalizer(facts.object, NETWORK_FINALIZER, target, is_released);
     }
@@ -76,7 +76,7 @@ fn of_network(facts: &NetworkFacts<'_>, decision: &Decision, target: &Target) ->
     if !facts.is_preinstalled {
         writes.extend(metadata(facts.object, NETWORK_FINALIZER, &[], target));
     }
-    if let Some(Ok(Given::Prefix(prefix))) = decision.outcomes.get(facts.uid)
+    if let Some(Ok(StatusAllocation::Prefix(prefix))) = decision.outcomes.get(facts.uid)
         && facts.chosen != Some(*prefix)
     {
         let status = json!({"cidr": prefix.to_string()});
@@ -87,12 +87,12 @@ fn of_network(facts: &NetworkFacts<'_>, decision: &Decision, target: &Target) ->
 }
 
 fn of_ip(
-    ip: &IpFacts<'_>,
+    ip: &ParsedIp<'_>,
     resources: &Resources<'_>,
     decision: &Decision,
     target: &Target,
 ) -> Vec<Write> {
-    if ip.is_going {
+    if ip.is_deleted {
         let is_released = decision.journal.entry(ip.uid).is_none();
         return without_finalizer(ip.object, IP_FINALIZER, target, is_released);
     }
@@ -102,7 +102,7 @@ fn of_ip(
     let labels = labels.as_ref().map(|labels| &labels[..]).unwrap_or_default();
     let mut writes: Vec<_> =
         metadata(ip.object, IP_FINALIZER, labels, target).into_iter().collect();
-    if let Some(Ok(Given::Address { address, network: Some(network) })) =
+    if let Some(Ok(StatusAllocation::Address { address, network: Some(network) })) =
         decision.outcomes.get(ip.uid)
     {
         let status = json!({"ip": address.to_string(), "cidr": network.to_string()});
@@ -171,6 +171,6 @@ fn denied<'a>(
     networks.chain(ips).filter_map(|(uid, object)| {
         let problem = decision.outcomes.get(uid)?.as_ref().err()?;
         let (reason, message) = (problem.reason(), problem.to_string());
-        Some(Denial { object, reason, message, is_said: false })
+        Some(Denial { object, reason, message, is_reported: false })
     })
 }

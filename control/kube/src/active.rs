@@ -57,7 +57,7 @@ impl ActivePod {
     /// # Errors
     ///
     /// The error of the API server.
-    pub async fn yield_to_others(&self) -> kube::Result<()> {
+    pub async fn remove_label(&self) -> kube::Result<()> {
         self.label(&self.pod, None).await
     }
 

@@ -23,13 +23,13 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use strait_api::identity::Identity;
 
-mod campaign;
-mod dates;
+mod elector;
+mod leader_clock;
 #[cfg(test)]
 mod tests;
 
-pub use campaign::{Campaign, Times};
-use dates::Dates;
+pub use elector::{Elector, Times};
+use leader_clock::LeaderClock;
 
 /// The annotation of the Lease in which a leader records the endpoint of its peer for the next one: a server learns the
 /// endpoint from the peer alone, and a new leader has heard nothing yet.
@@ -46,7 +46,7 @@ pub struct Settings {
 
 /// Whether a replica is the active one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum Role {
     /// It waits for the lease.
     #[default]
     Standby,
@@ -54,7 +54,7 @@ pub enum Standing {
     Leader,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Standby => "standby",
@@ -76,9 +76,9 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Candidate {
     settings: Settings,
-    standing: Standing,
+    role: Role,
     seen: Option<Seen>,
-    dates: Dates,
+    clock: LeaderClock,
 }
 
 /// A lease of another candidate, and for how long it was seen not to change.
@@ -96,13 +96,13 @@ impl Candidate {
     /// On standby; has not read the lease yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, standing: Standing::Standby, seen: None, dates: Dates::default() }
+        Self { settings, role: Role::Standby, seen: None, clock: LeaderClock::default() }
     }
 
     /// Whether this candidate leads, as far as it knows.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        self.standing
+    pub const fn role(&self) -> Role {
+        self.role
     }
 
     /// Decides what to do about the lease that was `found`.
@@ -117,15 +117,15 @@ impl Candidate {
             return self.write(spec, now, wall);
         }
 
-        self.standing = Standing::Standby;
+        self.role = Role::Standby;
         let promised = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let promised = promised.map_or(self.settings.lease_duration, Duration::from_secs);
-        if self.see(spec, now) >= promised { self.write(spec, now, wall) } else { Step::Wait }
+        if self.observe(spec, now) >= promised { self.write(spec, now, wall) } else { Step::Wait }
     }
 
     /// The spec that [`Self::decide`] returned was written.
     pub fn written(&mut self) {
-        self.standing = Standing::Leader;
+        self.role = Role::Leader;
         self.seen = None;
     }
 
@@ -143,14 +143,14 @@ impl Candidate {
         now: Instant,
         wall: Timestamp,
     ) -> Option<LeaseSpec> {
-        self.standing = Standing::Standby;
+        self.role = Role::Standby;
         let is_mine = found.holder_identity.as_deref() == Some(&self.settings.holder);
 
         is_mine.then(|| LeaseSpec {
             holder_identity: Some(String::new()),
             // The API requires a duration; a free lease needs none.
             lease_duration_seconds: Some(1),
-            renew_time: Some(MicroTime(self.dates.tell(now, wall))),
+            renew_time: Some(MicroTime(self.clock.advance(now, wall))),
             ..found.clone()
         })
     }
@@ -164,7 +164,7 @@ impl Candidate {
     }
 
     /// For how long `spec` was seen not to change.
-    fn see(&mut self, spec: &LeaseSpec, now: Instant) -> Duration {
+    fn observe(&mut self, spec: &LeaseSpec, now: Instant) -> Duration {
         let seen = match &mut self.seen {
             Some(seen) if seen.spec == *spec => seen,
             _ => {
@@ -185,9 +185,9 @@ impl Candidate {
         let is_mine = found.holder_identity.as_deref() == Some(holder);
         if let (false, Some(MicroTime(renewed))) = (is_mine, &found.renew_time) {
             let since = self.seen.as_ref().map_or(now, |seen| seen.since);
-            self.dates.follow((since, *renewed), now, wall);
+            self.clock.follow((since, *renewed), now, wall);
         }
-        let now = Some(MicroTime(self.dates.tell(now, wall)));
+        let now = Some(MicroTime(self.clock.advance(now, wall)));
         let transitions = found.lease_transitions.unwrap_or_default();
         // A Lease has whole seconds: rounded up, so that no candidate takes it too early.
         let begun = u64::from(lease_duration.subsec_nanos() > 0);
@@ -215,9 +215,9 @@ pub struct Election {
     name: String,
     candidate: Candidate,
     /// The endpoint of this replica's peer.
-    heard: Option<SocketAddr>,
+    peer_endpoint: Option<SocketAddr>,
     /// The endpoint of the leader's peer, as in the Lease.
-    left: Option<SocketAddr>,
+    peer_endpoint_of_leader: Option<SocketAddr>,
 }
 
 impl Election {
@@ -232,35 +232,41 @@ impl Election {
     pub fn for_lease(client: Client, namespace: &str, name: String, settings: Settings) -> Self {
         let api = Api::namespaced(client, namespace);
 
-        Self { api, name, candidate: Candidate::new(settings), heard: None, left: None }
+        Self {
+            api,
+            name,
+            candidate: Candidate::new(settings),
+            peer_endpoint: None,
+            peer_endpoint_of_leader: None,
+        }
     }
 
     /// Whether this replica leads, as far as it knows.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        self.candidate.standing()
+    pub const fn role(&self) -> Role {
+        self.candidate.role()
     }
 
     /// The endpoint of the leader's peer, as in the Lease when it was read last; a new leader learns from it where the
     /// leader before heard its peer.
     #[must_use]
-    pub const fn left(&self) -> Option<SocketAddr> {
-        self.left
+    pub const fn peer_endpoint_of_leader(&self) -> Option<SocketAddr> {
+        self.peer_endpoint_of_leader
     }
 
     /// The latest date, since 1970, that the leader before may have given initiations by `now`, if there was one. This
     /// leader has to use later dates.
     #[must_use]
     pub fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
-        self.candidate.dates.continue_after(now, wall)
+        self.candidate.clock.continue_after(now, wall)
     }
 
     /// Sets the endpoint of this replica's peer. The next renewal writes it into the Lease for the next leader.
-    pub const fn leave(&mut self, endpoint: SocketAddr) {
-        self.heard = Some(endpoint);
+    pub const fn set_peer_endpoint(&mut self, endpoint: SocketAddr) {
+        self.peer_endpoint = Some(endpoint);
     }
 
-    /// [`Self::stand`] failed, or timed out. The standing does not change.
+    /// [`Self::try_acquire`] failed, or timed out. The role does not change.
     pub fn failed(&mut self) {
         self.candidate.failed();
     }
@@ -271,10 +277,10 @@ impl Election {
     /// # Errors
     ///
     /// The error of the API server; call [`Self::failed`] then.
-    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
+    pub async fn try_acquire(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        self.left = found.as_ref().and_then(peer_endpoint);
+        self.peer_endpoint_of_leader = found.as_ref().and_then(peer_endpoint);
         let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
             return Ok(false);
         };
@@ -335,7 +341,7 @@ impl Election {
 
     /// The Lease to write. A leader that has not heard its peer yet keeps the endpoint of the leader before.
     fn lease(&self, mut metadata: ObjectMeta, spec: LeaseSpec) -> Lease {
-        if let Some(heard) = self.heard {
+        if let Some(heard) = self.peer_endpoint {
             let annotations = metadata.annotations.get_or_insert_default();
             annotations.insert(PEER_ENDPOINT.to_owned(), heard.to_string());
         }

@@ -1,12 +1,12 @@
-//! Events: written, counted, and limited.
+//! Writes Events, counts repeated ones, and limits their rate.
 //!
-//! Core Events (`v1`), not those of `events.k8s.io`, which the recorder of kube writes: Liqo's role for
-//! gateways grants the former only. `kubectl` shows both alike.
+//! Core Events (`v1`), not those of `events.k8s.io`, which the recorder of kube writes: Liqo's role for gateways grants
+//! the former only. `kubectl` shows both alike.
 //!
 //! # Invariants
 //!
-//! - However often something happens, there are at most [`BURST`] Events at once and one more each
-//!   [`REFILL`]. What there is no room for is told later, if it is still true.
+//! - There are at most [`BURST`] Events at once, and one more each [`REFILL`]. A change beyond that limit is reported
+//!   later, if it still holds.
 
 mod limit;
 mod writer;
@@ -16,24 +16,24 @@ use k8s_openapi::api::core::v1::ObjectReference;
 pub use limit::{BURST, Limit, REFILL};
 pub use writer::EventWriter;
 
-/// How an Event is meant.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All is as it should be.
+    /// No action is needed.
     Normal,
-    /// Somebody has to do something.
+    /// An operator has to act.
     Warning,
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// To which.
+    /// The object.
     pub object: ObjectReference,
-    /// How it is meant.
+    /// The type.
     pub kind: Kind,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: &'static str,
-    /// For the operator.
+    /// The message for the operator.
     pub message: String,
 }

@@ -1,18 +1,18 @@
-//! What every program in a cluster needs of its API server: a client that does not wait forever, watches that go on,
-//! Events, leader election, and writes that change nothing that is right.
+//! Access to the API server for every program in a cluster: a client with timeouts, watches that continue after errors,
+//! Events, leader election, and writes of differences only.
 //!
 //! # Not here
 //!
-//! What objects mean (see `strait-plan`), and which of them a program watches.
+//! The meaning of objects (see `strait-plan`), and the selection of those that a program watches.
 
 #![forbid(unsafe_code)]
 
 pub mod active;
 pub mod client;
-pub mod complaint;
 pub mod digest;
 pub mod election;
 pub mod events;
 pub mod finalizer;
+pub mod repeated_failure;
 pub mod watch;
 pub mod within;

@@ -1,12 +1,12 @@
 //! Watches that go on after errors, and several of them as one.
 //!
-//! Level-triggered: a [`Bundle`] says that there is something new, not what happened. A change is told at once,
-//! unless much was told lately: then what changes meanwhile is told together.
+//! Level-triggered: a [`Bundle`] reports that something has changed, not what. A change is reported at once; during a
+//! flood of changes they are reported together.
 //!
 //! # Invariants
 //!
-//! - Nothing is told before every kind was listed once: half of the objects would look like the
-//!   deletion of the other half.
+//! - Nothing is reported before every kind was listed once: half of the objects would look like the deletion of the
+//!   other half.
 
 mod bundle;
 mod pace;
@@ -23,18 +23,19 @@ use tokio::time::{Instant, sleep};
 
 pub use bundle::{Bundle, Change, Changes, changes};
 
-/// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
+/// The timeout of a watch, in seconds. A server that no longer answers is noticed a little later.
 pub const WATCH_SECONDS: u32 = 60;
 
-/// Between attempts to reach an API server that is away, first and longest; jitter may double it.
+/// The first and the longest pause between attempts to reach an unavailable API server; jitter may double it.
 pub const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
 
-/// HTTP 410: what was asked for is no longer known.
+/// HTTP 410: the resource version has expired.
 const GONE: u16 = 410;
 
-/// The events of the watches that `begin` begins, for ever. An error is told, and then all is listed anew.
+/// The events of consecutive watches, each started by `begin`, without end. An error is reported, and then everything
+/// is listed again.
 ///
-/// Who wrote which field is left out: nobody asks for it, and it is often the larger half of an object.
+/// `managedFields` are left out: they are unused here, and often the larger half of an object.
 pub fn unending<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
@@ -42,7 +43,7 @@ where
     K: Resource + Send,
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
-    // Of what is forgotten the list that comes next says all.
+    // An expired version is no error to report: the list that follows has all objects.
     let events = never_stuck(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
 
     events.modify(|object| object.managed_fields_mut().clear())
@@ -59,10 +60,10 @@ pub fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The events of a watch that is replaced by a new one after an error, after a pause that grows with each error.
-/// kube's own resumes at the last resource version: then no event says that the server answers again until an
-/// object changes, and a version that has expired is asked for for ever. kube's back-off is reset by the `Init`
-/// of every attempt, so that it never grows.
+/// The events of a watch that is replaced by a new one after an error, after a pause that grows with each error. kube's
+/// own resumes at the last resource version: then no event shows that the server answers again until an object changes,
+/// and an expired version is requested again without end. kube's back-off is reset by the `Init` of every attempt, so
+/// that it never grows.
 fn never_stuck<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
@@ -81,7 +82,7 @@ where
         let event = attempt.events.next().await?;
         if event.is_err() {
             let [_, longest] = BACKOFF;
-            // A watch that has lasted was one; a list alone proves nothing.
+            // Only a watch that has lasted resets the pause; a list alone does not.
             if attempt.since.elapsed() > longest {
                 pauses = backoff().build();
             }
@@ -96,12 +97,12 @@ where
 struct Attempt<W> {
     events: Pin<Box<W>>,
     since: Instant,
-    /// Before the next one, if this one has failed.
+    /// The pause before the next one, after an error.
     pause: Option<Duration>,
 }
 
-/// Whether the server has forgotten what happened since. A list asks for no past: one that fails like
-/// this is worth a word as any other.
+/// Whether the resource version has expired. A list asks for no version: one that fails like this is an error like
+/// others.
 fn is_gone(error: &watcher::Error) -> bool {
     let status = match error {
         watcher::Error::WatchError(status) => Some(status),
@@ -128,8 +129,7 @@ mod tests {
 
     type Event = watcher::Result<watcher::Event<ConfigMap>>;
 
-    /// How many watches are begun within `time`, if each has `events` and then fails after it has lasted for
-    /// so long.
+    /// The number of watches that are started within `time`, if each has `events`, lasts as given, and then fails.
     async fn begun(time: Duration, events: fn() -> Vec<Event>, lasts: Duration) -> u32 {
         let count = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&count);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_pause_is_short_after_a_watch_that_lasted() {
+    async fn a_long_watch_resets_the_pause() {
         let lasts = Duration::from_secs(60);
         let count = begun(Duration::from_secs(6_060), Vec::new, lasts).await;
 

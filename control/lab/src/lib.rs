@@ -1,11 +1,11 @@
-//! Real kube-apiservers for tests: each with an etcd of its own, on loopback, gone with the test.
+//! Real kube-apiservers for tests: each with its own etcd, on loopback, stopped when the test ends.
 //!
-//! [`ApiServer`] is a cluster without nodes. [`kubelet`] and [`peering::StandIn`] stand in for what runs in one,
-//! [`roles`] are the rights that the programs get there.
+//! [`ApiServer`] is a cluster without nodes. [`kubelet`] and [`peering::StandIn`] stand in for the programs of a cluster;
+//! [`roles`] are the rights of ours there.
 //!
 //! # Not here
 //!
-//! What is expected of a cluster: that is said in the tests of each crate.
+//! The expected results: they are in the tests of each crate.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -48,17 +48,17 @@ use serde::de::DeserializeOwned;
 use strait_api::crd;
 use tempfile::TempDir;
 
-/// What a slow machine needs to start both.
+/// The time that a slow machine needs to start both.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The administrator of every server; it serves nobody but this test.
+/// The token of the administrator of every server, which serves this test only.
 const TOKEN: &str = "strait-test-administrator";
 
-/// In the folder of a server whose calls are written down: which ones, and where.
+/// In the folder of a server with an audit log: which calls are logged, and where.
 const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
 const AUDIT_LOG: &str = "audit.log";
 
-/// Which calls are written down by [`ApiServer::start_audited`]: those of service accounts.
+/// The calls that [`ApiServer::start_audited`] logs: those of service accounts.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -68,7 +68,7 @@ rules:
 - level: None
 ";
 
-/// What comes before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
+/// The part before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
 const P256_PUBLIC_KEY: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -85,7 +85,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts one; `None` if this machine cannot, which has been said by then.
+    /// Starts one; `None`, with a message, if this machine cannot.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl ApiServer {
         Self::start_in(tempfile::tempdir().expect("a folder")).await
     }
 
-    /// [`Self::start`]; what service accounts ask for is written down, for [`Self::audit`].
+    /// [`Self::start`]; calls of service accounts are logged, for [`Self::audit`].
     ///
     /// # Panics
     ///
@@ -125,8 +125,7 @@ impl ApiServer {
         Some(server)
     }
 
-    /// What service accounts have asked for since [`Self::start_audited`]: an event of
-    /// `audit.k8s.io/v1` a line.
+    /// The calls of service accounts since [`Self::start_audited`]: an event of `audit.k8s.io/v1` a line.
     pub fn audit(&self) -> String {
         fs::read_to_string(self.folder.path().join(AUDIT_LOG)).expect("an audited server")
     }
@@ -146,17 +145,17 @@ impl ApiServer {
         client_of(self.kubeconfig_of_admin())
     }
 
-    /// For a service account with the rights of `role` and no others, as a pod has it.
+    /// For a service account with the rights of `role` and no others, as in a pod.
     pub async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
         self.kubeconfig(&token(&self.bind(namespace, role).await))
     }
 
-    /// For whoever may do everything.
+    /// For the administrator.
     pub fn kubeconfig_of_admin(&self) -> Kubeconfig {
         self.kubeconfig(&token(TOKEN))
     }
 
-    /// Where it listens, on loopback.
+    /// Its port, on loopback.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -166,12 +165,12 @@ impl ApiServer {
         &self.assets
     }
 
-    /// For whoever has the token in `file`.
+    /// For the user with the token in `file`.
     pub fn kubeconfig_of(&self, file: &Path) -> Kubeconfig {
         self.kubeconfig(&format!("tokenFile: {}", file.display()))
     }
 
-    /// Makes a service account with the rights of `role` and no others, and a token for it.
+    /// Creates a service account with the rights of `role` and no others, and a token for it.
     pub async fn bind(&self, namespace: &str, role: &ClusterRole) -> String {
         let client = self.client().await;
         let name = role.metadata.name.clone().expect("a name");
@@ -221,12 +220,12 @@ impl ApiServer {
         self.kubeconfig_with(&namespace, &roles::operator_cluster_role()).await
     }
 
-    /// [`Self::kubeconfig_of_operator`], used.
+    /// A client of [`Self::kubeconfig_of_operator`].
     pub async fn operator(&self) -> Client {
         client_of(self.kubeconfig_of_operator().await).await
     }
 
-    /// Makes a service account, which has the rights of the role of that name, and a token for it.
+    /// Creates a service account, which has the rights of the role of that name, and a token for it.
     pub async fn account(&self, namespace: &str, name: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -252,18 +251,18 @@ impl ApiServer {
         Kubeconfig::from_yaml(&text).expect("a kubeconfig")
     }
 
-    /// Ends the server without warning; what it knows stays in etcd.
+    /// Ends the server without warning; its data stays in etcd.
     pub fn kill(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 
-    /// Stops it in the middle of whatever it does: it takes calls and does not answer.
+    /// Stops it at any point: it accepts calls and does not answer.
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -274,14 +273,14 @@ impl ApiServer {
         assert!(status.is_ok_and(|status| status.success()), "kill {signal} {process}");
     }
 
-    /// Starts it again where it was.
+    /// Starts it again with the same folder and port.
     pub async fn restart(&mut self) {
         self.kill();
         self.server = start_server(&self.assets, self.folder.path(), self.etcd_port, self.port);
         self.wait_until_ready().await;
     }
 
-    /// Forgets the history, so that every watch must begin anew.
+    /// Compacts the history, so that every watch must start again.
     pub fn compact(&self) {
         let answer = self.etcd("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#);
         let revision = answer
@@ -360,12 +359,12 @@ pub async fn install_api(client: &Client) {
     }
 }
 
-/// As a kubeconfig has it.
+/// The user of a kubeconfig.
 fn token(token: &str) -> String {
     format!("token: {token}")
 }
 
-/// Makes an object that is not there yet.
+/// Creates an object that does not exist yet.
 pub async fn create<K>(api: Api<K>, object: &K) -> K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
@@ -375,11 +374,11 @@ where
         .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
 }
 
-/// The folder with `etcd`, `kube-apiserver` and `kubectl`: where the environment says, or built here.
+/// The folder with `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built here.
 ///
 /// # Errors
 ///
-/// If they cannot be built; the text says why.
+/// If they cannot be built; the text is the cause.
 pub fn assets() -> Result<&'static PathBuf, &'static String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
@@ -394,7 +393,7 @@ pub fn assets() -> Result<&'static PathBuf, &'static String> {
 fn build() -> Result<PathBuf, String> {
     let server = go_build("kube-apiserver", ".")?;
     let folder = server.parent().unwrap_or(&server).to_owned();
-    // One program, which is what it is called.
+    // One program, which acts by its name.
     for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
         if fs::read_link(&other).is_err() {
             let _ = fs::remove_file(&other);
@@ -417,7 +416,7 @@ fn unless_exists(error: io::Error) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// If it cannot be built; the text says why.
+/// If it cannot be built; the text is the cause.
 pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
     let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");
@@ -495,7 +494,7 @@ fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16) -> Child 
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=default={peer}"),
             "--log-level=error".to_owned(),
-            // Nobody asks for what was written before a power failure.
+            // The data need not survive a power failure.
             "--unsafe-no-fsync".to_owned(),
         ],
     )
@@ -515,9 +514,9 @@ fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Chil
         format!("--service-account-signing-key-file={}", file("service-account.key")),
         format!("--token-auth-file={}", file("users.csv")),
         "--authorization-mode=RBAC".to_owned(),
-        // The containers of Liqo's gateways are.
+        // The containers of Liqo's gateways are privileged.
         "--allow-privileged=true".to_owned(),
-        // There is no controller that makes the account of a namespace.
+        // There is no controller that creates the account of a namespace.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
@@ -544,14 +543,14 @@ fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
-/// Ports that nobody listens on. They differ, as all are held until the last is chosen.
+/// Free ports. They differ, as all are held until the last is chosen.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
     listeners.map(|listener| listener.local_addr().expect("an address").port())
 }
 
-/// Past the test harness, which would keep it to itself.
+/// Writes to the terminal, past the test harness, which would capture it.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

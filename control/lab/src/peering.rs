@@ -25,13 +25,13 @@ pub struct World {
     pub remote: Cluster,
 }
 
-/// One of them.
+/// One of the two clusters.
 pub struct Cluster {
     /// Its API server.
     pub server: ApiServer,
     /// A client that may do everything.
     pub client: Client,
-    /// What plays the operator and the gateways.
+    /// The stand-in for the operator and the gateways.
     pub stand_in: StandIn,
 }
 
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// Sets the work of the stand-ins in both.
-    pub async fn let_work(&self, work: Work) {
+    pub async fn set_work(&self, work: Work) {
         self.local.stand_in.set(work).await;
         self.remote.stand_in.set(work).await;
     }

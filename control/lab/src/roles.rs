@@ -73,7 +73,7 @@ pub fn reader() -> ClusterRole {
 }
 
 /// A role without any right.
-pub fn nobody() -> ClusterRole {
+pub fn no_rights() -> ClusterRole {
     role("no-rights", &[])
 }
 

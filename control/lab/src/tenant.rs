@@ -24,7 +24,7 @@ pub fn identity() -> Identity {
 
 /// An API server with the API and the namespace, as an administrator and as a gateway with a role.
 pub struct Tenant {
-    /// The API server.
+    /// The API server failed.
     pub server: ApiServer,
     /// A client that may do everything.
     pub admin: Client,

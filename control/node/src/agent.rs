@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use super::facts::Facts;
 use super::flags::{Place, Settings};
-use super::forwarding::{self, Overlay, VxlanDevice, Wanted};
+use super::forwarding::{self, Desired, Overlay, VxlanDevice};
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::pages::Report;
 use super::state::{Change, State};
@@ -32,7 +32,7 @@ pub(super) struct Agent {
 /// The result of one round.
 #[derive(Default)]
 struct Round {
-    wanted: Wanted,
+    desired: Desired,
     changed: u64,
     failures: Vec<KernelError>,
 }
@@ -58,7 +58,7 @@ impl Agent {
     }
 
     /// Applies `objects` from now on.
-    pub(super) async fn follow(&mut self, objects: Objects) {
+    pub(super) async fn apply(&mut self, objects: Objects) {
         self.objects = Some(objects);
         self.sync().await;
     }
@@ -67,10 +67,11 @@ impl Agent {
     pub(super) async fn sync(&mut self) {
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
-        let Round { wanted, changed, failures } = match within(ROUND_MAX, self.round(&plan)).await {
-            Ok(round) => round,
-            Err(failure) => Round { failures: vec![failure], ..Round::default() },
-        };
+        let Round { desired: wanted, changed, failures } =
+            match within(ROUND_MAX, self.round(&plan)).await {
+                Ok(round) => round,
+                Err(failure) => Round { failures: vec![failure], ..Round::default() },
+            };
 
         // Problems of routes may pass by themselves, as when the network of a pod is being created.
         self.is_settled = failures.is_empty() && wanted.problems.is_empty();
@@ -92,7 +93,7 @@ impl Agent {
         let failed = u64::try_from(refused.len()).unwrap_or(u64::MAX);
         self.report.send_replace(Report {
             is_listed: true,
-            ways: wanted.ways.into_values().collect(),
+            paths: wanted.paths.into_values().collect(),
             problems,
             refused,
             changed: before.changed.saturating_add(changed),
@@ -102,13 +103,13 @@ impl Agent {
 
     async fn round(&self, plan: &Plan) -> Result<Round, KernelError> {
         let Self { settings, kernel, .. } = self;
-        let ground = kernel.ground(plan, settings.vxlan).await?;
+        let view = kernel.view(plan, settings.vxlan).await?;
         let mut found = kernel.found(&settings.overlay.device).await?;
         let own = found.own_device().map(|own| own.index);
 
         let mut failures = Vec::new();
         let before = own.map(|_| &found.state);
-        let overlay = forwarding::overlay(plan, &ground, settings.vxlan, &settings.overlay, before);
+        let overlay = forwarding::overlay(plan, &view, settings.vxlan, &settings.overlay, before);
         let device = match &overlay {
             Ok(Some(overlay)) => self.device(overlay, &found, &mut failures).await,
             Ok(None) => None,
@@ -127,7 +128,7 @@ impl Agent {
                 Some(_) => {}
             }
         }
-        let mut wanted = forwarding::wanted(plan, &ground, settings.vxlan, device, &before);
+        let mut wanted = forwarding::desired(plan, &view, settings.vxlan, device, &before);
 
         let changes = found.state.changes(&wanted.state);
         let index = device.map(|device| device.index).or(own);
@@ -142,7 +143,7 @@ impl Agent {
         }
         wanted.problems.extend(overlay.err());
 
-        Ok(Round { wanted, changed, failures })
+        Ok(Round { desired: wanted, changed, failures })
     }
 
     /// The VXLAN device, created or corrected as `overlay` specifies.

@@ -1,7 +1,7 @@
 //! What nodes report on the routes to a remote cluster, as the condition [`NODE_ROUTES`] of its `Configuration`.
 //!
 //! All nodes share one condition, as its status depends on all of them. Its message is a list of the reports of single
-//! nodes, each after the name of its node. A node changes its own part only; [one of them](speaker) also writes the
+//! nodes, each after the name of its node. A node changes its own part only; [one of them](reporter) also writes the
 //! condition where no node has a problem, and removes the parts of deleted nodes.
 //!
 //! # Invariants
@@ -58,7 +58,7 @@ pub struct Statement {
     pub node: String,
     /// What is wrong, if anything is.
     pub problem: Option<String>,
-    /// All nodes, if this one is the [`speaker`].
+    /// All nodes, if this one is the [`reporter`].
     pub speaks_for: Option<BTreeSet<String>>,
 }
 
@@ -82,13 +82,13 @@ pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
     known.collect()
 }
 
-/// The node that speaks for all, the same for all of them: the first by name on which an agent is ready.
+/// The node that reports for all, the same for all of them: the first by name on which an agent is ready.
 ///
 /// Not every node has an agent: it may run another system, exist in name only, be left out on purpose, or be dead.
 /// While no agent is ready it is the first node that has one. Where no agent pod is seen it is the first of all: agents
 /// may run outside of pods, as a service of the host.
 #[must_use]
-pub(crate) fn speaker(objects: &Objects) -> Option<String> {
+pub(crate) fn reporter(objects: &Objects) -> Option<String> {
     let nodes: BTreeSet<_> = objects.nodes.iter().map(|node| node.name_any()).collect();
     let first_with = |is_meant: fn(&Pod) -> bool| {
         let agents = objects.agents.iter().filter(|agent| is_meant(agent));
@@ -102,7 +102,7 @@ pub(crate) fn speaker(objects: &Objects) -> Option<String> {
 impl Statement {
     /// Whether the condition has all of this already.
     #[must_use]
-    pub fn is_said_by(&self, known: &Known) -> bool {
+    pub fn is_reported_by(&self, known: &Known) -> bool {
         let Known { condition, generation } = known;
 
         self.condition(condition.as_ref(), *generation, Timestamp::UNIX_EPOCH).is_none()
@@ -133,7 +133,7 @@ impl Statement {
 
         let is_same = after.iter().map(|(node, text)| (*node, text.as_str())).eq(before);
         let is_up_to_date = former.is_some_and(|former| former.observed_generation == generation);
-        // Only the speaker writes for other nodes.
+        // Only the reporter writes for other nodes.
         if is_same && (self.speaks_for.is_none() || is_up_to_date) {
             return None;
         }
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    fn say(conditions: &mut Vec<Value>, statement: &Statement) -> bool {
+    fn merge(conditions: &mut Vec<Value>, statement: &Statement) -> bool {
         match merged(conditions, statement, Some(7), Timestamp::UNIX_EPOCH) {
             Some(news) => {
                 *conditions = news;
@@ -264,18 +264,18 @@ mod tests {
         let mut conditions = others.to_vec();
         let all = ["node-1", "node-2", "node-3"];
 
-        assert!(!say(&mut conditions, &statement("node-2", None, None)), "the first speaks");
-        assert!(say(&mut conditions, &statement("node-1", None, Some(&all))));
+        assert!(!merge(&mut conditions, &statement("node-2", None, None)), "the first speaks");
+        assert!(merge(&mut conditions, &statement("node-1", None, Some(&all))));
         assert_eq!((message(&conditions), &conditions[2]["status"]), (ALL_IS_WELL, &json!("True")));
-        assert!(say(&mut conditions, &statement("node-3", Some("no; way"), None)));
-        assert!(say(&mut conditions, &statement("node-2", Some("a: b"), None)));
+        assert!(merge(&mut conditions, &statement("node-3", Some("no; way"), None)));
+        assert!(merge(&mut conditions, &statement("node-2", Some("a: b"), None)));
         assert_eq!(message(&conditions), "node-2: a: b; node-3: no, way");
         assert_eq!(conditions[2]["reason"], "NodeProblem");
-        assert!(!say(&mut conditions, &statement("node-1", None, Some(&all))));
+        assert!(!merge(&mut conditions, &statement("node-1", None, Some(&all))));
         // The part of a deleted node is removed.
-        assert!(say(&mut conditions, &statement("node-1", None, Some(&all[..2]))));
+        assert!(merge(&mut conditions, &statement("node-1", None, Some(&all[..2]))));
         assert_eq!(message(&conditions), "node-2: a: b");
-        assert!(say(&mut conditions, &statement("node-2", None, None)));
+        assert!(merge(&mut conditions, &statement("node-2", None, None)));
         assert_eq!((message(&conditions), &conditions[2]["status"]), (ALL_IS_WELL, &json!("True")));
         assert_eq!(conditions[..2], others);
     }
@@ -297,7 +297,7 @@ mod tests {
         });
         let agents = agents.collect();
 
-        speaker(&Objects { nodes: nodes.into(), agents, ..Objects::default() })
+        reporter(&Objects { nodes: nodes.into(), agents, ..Objects::default() })
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         let mut conditions = Vec::new();
         for number in 1..=9 {
             let written =
-                say(&mut conditions, &statement(&format!("node-{number}"), Some("x"), None));
+                merge(&mut conditions, &statement(&format!("node-{number}"), Some("x"), None));
             assert_eq!(written, number <= NODES_MAX);
         }
         assert_eq!(message(&conditions).matches(": x").count(), NODES_MAX);
@@ -346,16 +346,16 @@ mod tests {
                 .collect();
             let mut conditions = Vec::new();
             for number in order {
-                say(&mut conditions, &statements[number % statements.len()]);
+                merge(&mut conditions, &statements[number % statements.len()]);
             }
             for _ in 0..2 {
                 for statement in &statements {
-                    say(&mut conditions, statement);
+                    merge(&mut conditions, statement);
                 }
             }
 
             for statement in &statements {
-                prop_assert!(!say(&mut conditions, statement), "{conditions:?}");
+                prop_assert!(!merge(&mut conditions, statement), "{conditions:?}");
             }
             let is_well = conditions.last().is_some_and(|condition| condition["status"] == "True");
             prop_assert_eq!(is_well, problems.iter().all(Option::is_none));

@@ -52,20 +52,20 @@ impl Flow {
     }
 }
 
-/// Calls `look` with every connection of this network namespace. Takes time in proportion to their number; not for the
+/// Calls `visit` with every connection of this network namespace. Takes time in proportion to their number; not for the
 /// thread that keeps routes.
 ///
 /// # Errors
 ///
 /// If the kernel tracks no connections, or does not show them to this process.
-pub(super) fn for_each(mut look: impl FnMut(Flow)) -> io::Result<()> {
+pub(super) fn for_each(mut visit: impl FnMut(Flow)) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     socket.send(&request(), 0)?;
     loop {
         let (datagram, _) = socket.recv_from_full()?;
-        if !read(&datagram, &mut look)? {
+        if !read(&datagram, &mut visit)? {
             return Ok(());
         }
     }
@@ -86,7 +86,7 @@ fn request() -> Vec<u8> {
 }
 
 /// Reads the messages of a datagram; returns false after the last one.
-fn read(datagram: &[u8], look: &mut impl FnMut(Flow)) -> io::Result<bool> {
+fn read(datagram: &[u8], visit: &mut impl FnMut(Flow)) -> io::Result<bool> {
     let mut rest = datagram;
     while !rest.is_empty() {
         let message = NetlinkBuffer::new_checked(rest).map_err(io::Error::other)?;
@@ -101,7 +101,7 @@ fn read(datagram: &[u8], look: &mut impl FnMut(Flow)) -> io::Result<bool> {
             }
             NEW => {
                 if let Some(flow) = message.payload().get(FAMILY_BYTES..).and_then(flow) {
-                    look(flow);
+                    visit(flow);
                 }
             }
             _ => {}

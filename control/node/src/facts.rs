@@ -7,7 +7,7 @@ use remap::Prefix;
 use strait_plan::objects::ObjectName;
 
 use super::finding::Findings;
-use super::forwarding::WayProblem;
+use super::forwarding::PathProblem;
 use crate::condition::{self, Known, Statement};
 use crate::plan::{Objects, Plan};
 
@@ -21,8 +21,8 @@ pub(super) struct Facts {
     node: String,
     /// The names of all nodes. This one is missing if it has another name, or its Node was deleted.
     nodes: BTreeSet<String>,
-    /// The one that speaks for all.
-    speaker: Option<String>,
+    /// The node that reports for all.
+    reporter: Option<String>,
     /// The present condition of each `Configuration`.
     known: BTreeMap<ObjectName, Known>,
     /// The problems of a `Configuration` for all nodes, and for this one.
@@ -35,7 +35,7 @@ impl Facts {
         node: &str,
         objects: &Objects,
         plan: &Plan,
-        of_way: &[WayProblem],
+        of_way: &[PathProblem],
         refused: &[String],
     ) -> Self {
         // A problem of no object concerns every prefix.
@@ -61,7 +61,7 @@ impl Facts {
             owners: plan.owners.clone(),
             pods: plan.pods.clone(),
             nodes: objects.nodes.iter().map(|node| node.name_any()).collect(),
-            speaker: condition::speaker(objects),
+            reporter: condition::reporter(objects),
             node: node.to_owned(),
             known: condition::known(objects),
             // The first of each is enough: the log has the others.
@@ -71,12 +71,12 @@ impl Facts {
     }
 
     /// The statements that are not written yet.
-    pub(super) fn news(&self, findings: Option<&Findings>) -> Vec<Statement> {
-        // The speaker would remove the part of an unknown node, which would write it again, without end.
+    pub(super) fn changed(&self, findings: Option<&Findings>) -> Vec<Statement> {
+        // The reporter would remove the part of an unknown node, which would write it again, without end.
         if !self.nodes.contains(&self.node) {
             return Vec::new();
         }
-        let speaks_for_all = self.speaker.as_ref() == Some(&self.node);
+        let speaks_for_all = self.reporter.as_ref() == Some(&self.node);
         let statement = |object: &ObjectName| {
             let finding = findings.and_then(|findings| findings.get(object));
             let of_all = self.of_all.get(object).filter(|_| speaks_for_all);
@@ -92,7 +92,7 @@ impl Facts {
         let statements = known.map(|(object, known)| (statement(object), known));
 
         statements
-            .filter(|(statement, known)| !statement.is_said_by(known))
+            .filter(|(statement, known)| !statement.is_reported_by(known))
             .map(|(statement, _)| statement)
             .collect()
     }
@@ -177,13 +177,13 @@ mod tests {
         })
     }
 
-    fn facts(own: &str, objects: &Objects, of_way: &[WayProblem], refused: &[String]) -> Facts {
+    fn facts(own: &str, objects: &Objects, of_way: &[PathProblem], refused: &[String]) -> Facts {
         Facts::new(own, objects, &plan(own, objects), of_way, refused)
     }
 
     /// The statement on Rome; `None` if there is nothing to write.
     fn statement(facts: &Facts) -> Option<String> {
-        facts.news(None).into_iter().find_map(|statement| statement.problem)
+        facts.changed(None).into_iter().find_map(|statement| statement.problem)
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let objects = |nodes| objects(nodes, "10.71.0.0/16");
         let refused = ["cannot list IPv4 rules".to_owned()];
 
-        let lost = facts("node-1", &objects(&whole), &[WayProblem::NoOwnAddress], &refused);
+        let lost = facts("node-1", &objects(&whole), &[PathProblem::NoOwnAddress], &refused);
         let own = facts("node-1", &objects(&nameless), &[], &[]);
         let refused = facts("node-2", &objects(&whole), &[], &refused);
 
@@ -232,17 +232,17 @@ mod tests {
         let well = objects("10.71.0.0/16", &["node-9: it is gone"]);
         let wrong = objects("172.18.0.0/24", &[]);
 
-        let of_well = all.map(|own| facts(own, &well, &[], &[]).news(None));
+        let of_well = all.map(|own| facts(own, &well, &[], &[]).changed(None));
         let of_wrong = all.map(|own| statement(&facts(own, &wrong, &[], &[])));
 
         // It knows which nodes exist, so the part of node-9 is removed.
-        let [first, speaker, other] = &of_well;
-        let [statement] = speaker.as_slice() else { panic!("{speaker:?}") };
+        let [first, reporter, other] = &of_well;
+        let [statement] = reporter.as_slice() else { panic!("{reporter:?}") };
         assert_eq!(statement.problem, None);
         assert_eq!(statement.speaks_for, Some(all.map(str::to_owned).into()));
         assert!(first.is_empty() && other.is_empty(), "{of_well:?}");
-        let [first, speaker, other] = of_wrong;
-        assert!(speaker.unwrap().contains("172.18.0.0/24 overlaps"));
+        let [first, reporter, other] = of_wrong;
+        assert!(reporter.unwrap().contains("172.18.0.0/24 overlaps"));
         assert_eq!((first, other), (None, None));
     }
 
@@ -263,7 +263,7 @@ mod tests {
         for (own, statements) in [("node-0", 0), ("node-1", 1), ("node-2", 1)] {
             let facts = facts(own, &objects, &[], &["cannot list IPv4 rules".to_owned()]);
 
-            assert_eq!(facts.news(Some(&findings(&facts))).len(), statements, "{own}");
+            assert_eq!(facts.changed(Some(&findings(&facts))).len(), statements, "{own}");
         }
     }
 }

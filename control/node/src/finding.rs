@@ -7,20 +7,20 @@ use strait_plan::objects::ObjectName;
 
 use super::conntrack::Flow;
 
-/// What was found, by the `Configuration` of the remote cluster.
+/// The findings, by the `Configuration` of the remote cluster.
 pub(super) type Findings = BTreeMap<ObjectName, Finding>;
 
 /// Masqueraded flows of pods to one remote cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) flows: usize,
-    /// One of them.
+    /// One of the flows.
     pub(super) example: Flow,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without their number: this goes into objects, where each change is an event for all who watch.
+        // Without the number of flows: this is written into objects, and each change is an event for all watches.
         let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
 
         write!(

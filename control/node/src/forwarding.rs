@@ -26,7 +26,7 @@ const OVERHEAD_BYTES_IPV6: u32 = 20;
 
 /// The kernel's view of the network.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ground {
+pub(super) struct NetworkView {
     /// How pods here and other nodes are reached; those without a route are missing.
     pub(super) reach: BTreeMap<IpAddr, Reach>,
     /// The `InternalIP`s of this node that are on one of its interfaces, in the order of the Node.
@@ -75,16 +75,16 @@ pub(super) struct VxlanDevice {
 
 /// The desired kernel state, and the problems that limit it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct Desired {
     pub(super) state: State,
     /// The path of each prefix.
-    pub(super) ways: BTreeMap<Prefix, Way>,
-    pub(super) problems: Vec<WayProblem>,
+    pub(super) paths: BTreeMap<Prefix, Path>,
+    pub(super) problems: Vec<PathProblem>,
 }
 
 /// The path of packets for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Path {
     /// To the pod of the gateway, on this node.
     Pod,
     /// To its node, a neighbour.
@@ -92,14 +92,14 @@ pub(super) enum Way {
     /// To its node, inside VXLAN.
     Vxlan,
     /// To the former next hop, as no gateway is known.
-    AsBefore,
+    Former,
     /// The packets are rejected as unreachable.
     Unreachable,
 }
 
 /// Why packets are rejected, or go to the former next hop, though a gateway is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum WayProblem {
+pub(super) enum PathProblem {
     /// There is no route to the pod.
     #[error(
         "{prefix}: no route leads to {pod}, the pod of the gateway: has the CNI made its network?"
@@ -131,34 +131,34 @@ pub(super) enum WayProblem {
 ///
 /// # Errors
 ///
-/// [`WayProblem::NoOwnAddress`]; an existing device stays as it is.
+/// [`PathProblem::NoOwnAddress`]; an existing device stays as it is.
 pub(super) fn overlay(
     plan: &Plan,
-    ground: &Ground,
+    view: &NetworkView,
     vxlan: Vxlan,
     settings: &OverlaySettings,
     before: Option<&State>,
-) -> Result<Option<Overlay>, WayProblem> {
+) -> Result<Option<Overlay>, PathProblem> {
     // `None` where it is not known.
     let need = |(prefix, hop): (&Prefix, &Hop)| match (hop, vxlan) {
-        (Hop::AsBefore, _) => {
+        (Hop::Former, _) => {
             let before = before.and_then(|before| before.route(prefix.to_net()));
             let goes_on = before.is_some_and(|before| may_go_on(plan, *prefix, before));
             if goes_on { None } else { Some(false) }
         }
         (_, Vxlan::Never) => Some(false),
         (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
-        (Hop::Pod(_), Vxlan::Auto) => ground.has_far_nodes,
+        (Hop::Pod(_), Vxlan::Auto) => view.has_far_nodes,
         (Hop::Node { address, .. }, Vxlan::Auto) => {
-            ground.reach.get(address).map(|reach| *reach == Reach::Routed)
+            view.reach.get(address).map(|reach| *reach == Reach::Routed)
         }
     };
     let needs: Vec<_> = plan.hops.iter().map(need).collect();
-    let stays = before.is_some() && (!plan.is_whole || needs.contains(&None));
+    let stays = before.is_some() && (!plan.is_complete || needs.contains(&None));
     if !stays && !needs.contains(&Some(true)) {
         return Ok(None);
     }
-    let OwnAddress { address, mtu_bytes } = ground.own.first().ok_or(WayProblem::NoOwnAddress)?;
+    let OwnAddress { address, mtu_bytes } = view.own.first().ok_or(PathProblem::NoOwnAddress)?;
     let more = if address.is_ipv6() { OVERHEAD_BYTES_IPV6 } else { 0 };
     let OverlaySettings { device, vni, port, mtu_bytes: chosen } = settings.clone();
 
@@ -174,15 +174,15 @@ pub(super) fn overlay(
 }
 
 /// The desired kernel state; `found` is the present one.
-pub(super) fn wanted(
+pub(super) fn desired(
     plan: &Plan,
-    ground: &Ground,
+    view: &NetworkView,
     vxlan: Vxlan,
     device: Option<VxlanDevice>,
     found: &State,
-) -> Wanted {
-    let mut wanted = Wanted::default();
-    let site = Site { plan, ground, vxlan, device };
+) -> Desired {
+    let mut wanted = Desired::default();
+    let site = Site { plan, view, vxlan, device };
     for (prefix, hop) in &plan.hops {
         let target = match site.target(*prefix, hop, &mut wanted.state) {
             Ok(target) => target,
@@ -193,21 +193,21 @@ pub(super) fn wanted(
         };
         let net = prefix.to_net();
         let before = found.route(net).filter(|before| may_go_on(plan, *prefix, *before));
-        let (way, target) = match (target, before) {
-            (Some((way, target)), _) => (way, Some(target)),
+        let (path, target) = match (target, before) {
+            (Some((path, target)), _) => (path, Some(target)),
             (None, Some(before)) => {
                 keep_next_hop(before, device, found, &mut wanted.state);
-                (Way::AsBefore, Some(before))
+                (Path::Former, Some(before))
             }
-            (None, None) => (Way::Unreachable, None),
+            (None, None) => (Path::Unreachable, None),
         };
-        wanted.ways.insert(*prefix, way);
+        wanted.paths.insert(*prefix, path);
         let routes = &mut wanted.state.routes;
         routes.extend(target.map(|target| (RouteKey::of(net), target)));
         routes.insert(RouteKey::of_last_resort(net), Target::Unreachable);
         wanted.state.rules.insert(Version::of(net));
     }
-    if !plan.is_whole {
+    if !plan.is_complete {
         // Any of the routes may belong to an object that cannot be read.
         let State { routes, rules, neighbours, forwarding } = found.clone();
         let state = &mut wanted.state;
@@ -239,14 +239,14 @@ fn leads_to(target: Target, places: &Places) -> bool {
     let is_there =
         |place: &IpAddr| gateway == *place || gateway == Mac::of_node(*place).link_local();
 
-    places.may_be_elsewhere || places.addresses.iter().any(is_there)
+    places.is_incomplete || places.addresses.iter().any(is_there)
 }
 
 /// Everything that determines the target of a hop.
 #[derive(Clone, Copy)]
 struct Site<'a> {
     plan: &'a Plan,
-    ground: &'a Ground,
+    view: &'a NetworkView,
     vxlan: Vxlan,
     device: Option<VxlanDevice>,
 }
@@ -259,25 +259,25 @@ impl Site<'_> {
         prefix: Prefix,
         hop: &Hop,
         state: &mut State,
-    ) -> Result<Option<(Way, Target)>, WayProblem> {
-        let reach = |address: &IpAddr| self.ground.reach.get(address).copied();
+    ) -> Result<Option<(Path, Target)>, PathProblem> {
+        let reach = |address: &IpAddr| self.view.reach.get(address).copied();
         let via = |gateway, device| Target::Via { gateway, device, source: self.source(prefix) };
         match hop {
-            Hop::AsBefore => Ok(None),
+            Hop::Former => Ok(None),
             Hop::Pod(pod) => match reach(pod) {
-                Some(Reach::Neighbour { device }) => Ok(Some((Way::Pod, via(*pod, device)))),
-                Some(Reach::Routed) | None => Err(WayProblem::PodNotReached { prefix, pod: *pod }),
+                Some(Reach::Neighbour { device }) => Ok(Some((Path::Pod, via(*pod, device)))),
+                Some(Reach::Routed) | None => Err(PathProblem::PodNotReached { prefix, pod: *pod }),
             },
             Hop::Node { name, address } => match (reach(address), self.vxlan) {
                 (Some(Reach::Neighbour { device }), Vxlan::Auto | Vxlan::Never) => {
-                    Ok(Some((Way::Direct, via(*address, device))))
+                    Ok(Some((Path::Direct, via(*address, device))))
                 }
                 (Some(Reach::Routed), Vxlan::Never) => {
-                    Err(WayProblem::Far { prefix, node: name.clone() })
+                    Err(PathProblem::Far { prefix, node: name.clone() })
                 }
                 (None, _) => {
                     let (node, address) = (name.clone(), *address);
-                    Err(WayProblem::NodeNotReached { prefix, node, address })
+                    Err(PathProblem::NodeNotReached { prefix, node, address })
                 }
                 (Some(_), Vxlan::Auto | Vxlan::Always) => {
                     let Some(VxlanDevice { index, local: Some(local) }) = self.device else {
@@ -293,23 +293,23 @@ impl Site<'_> {
                     };
                     state.neighbours.insert(next, mac);
                     state.forwarding.insert(mac, far);
-                    Ok(Some((Way::Vxlan, via(next, index))))
+                    Ok(Some((Path::Vxlan, via(next, index))))
                 }
             },
         }
     }
 
     /// The outer address of the node `name`.
-    fn far_end(&self, prefix: Prefix, name: &str, own: IpAddr) -> Result<IpAddr, WayProblem> {
+    fn far_end(&self, prefix: Prefix, name: &str, own: IpAddr) -> Result<IpAddr, PathProblem> {
         let all = self.plan.others.get(name).map(Vec::as_slice).unwrap_or_default();
         let far = all.iter().copied().find(|address| address.is_ipv4() == own.is_ipv4());
 
-        far.ok_or_else(|| WayProblem::NoCommonVersion { prefix, node: name.to_owned(), own })
+        far.ok_or_else(|| PathProblem::NoCommonVersion { prefix, node: name.to_owned(), own })
     }
 
     /// The source for packets of this host: an address that the gateway accepts, of all those of the host.
     fn source(&self, prefix: Prefix) -> Option<IpAddr> {
-        let own = self.ground.own.iter().map(|own| own.address);
+        let own = self.view.own.iter().map(|own| own.address);
 
         own.into_iter().find(|address| address.is_ipv4() == prefix.is_ipv4())
     }
@@ -366,7 +366,7 @@ fn hash(address: Ipv6Addr) -> u64 {
     })
 }
 
-impl WayProblem {
+impl PathProblem {
     /// The prefix that it concerns, if not all.
     pub(super) const fn prefix(&self) -> Option<Prefix> {
         match self {
@@ -379,17 +379,17 @@ impl WayProblem {
     }
 }
 
-impl Way {
+impl Path {
     pub(super) const ALL: [Self; 5] =
-        [Self::Pod, Self::Direct, Self::Vxlan, Self::AsBefore, Self::Unreachable];
+        [Self::Pod, Self::Direct, Self::Vxlan, Self::Former, Self::Unreachable];
 
-    /// The value of the label `way`. Part of our public interface.
+    /// The value of the label `path`. Part of our public interface.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Pod => "pod",
             Self::Direct => "direct",
             Self::Vxlan => "vxlan",
-            Self::AsBefore => "as_before",
+            Self::Former => "as_before",
             Self::Unreachable => "unreachable",
         }
     }

@@ -22,7 +22,7 @@ use strait_host::netlink::{
 use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
-use super::forwarding::{Ground, OwnAddress, Reach};
+use super::forwarding::{NetworkView, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
 use crate::plan::{Hop, Plan};
 
@@ -107,12 +107,12 @@ impl Kernel {
     }
 
     /// The part of the network that `plan` depends on.
-    pub(super) async fn ground(&self, plan: &Plan, vxlan: Vxlan) -> Result<Ground, KernelError> {
-        let mut ground = Ground { own: self.own(&plan.own).await?, ..Ground::default() };
+    pub(super) async fn view(&self, plan: &Plan, vxlan: Vxlan) -> Result<NetworkView, KernelError> {
+        let mut view = NetworkView { own: self.own(&plan.own).await?, ..NetworkView::default() };
         let mut is_gateway_here = false;
         for hop in plan.hops.values() {
             let (address, reach) = match hop {
-                Hop::AsBefore => continue,
+                Hop::Former => continue,
                 Hop::Pod(pod) => {
                     is_gateway_here = true;
                     (*pod, self.reach_of_pod(*pod).await)
@@ -120,19 +120,19 @@ impl Kernel {
                 Hop::Node { address, .. } => (*address, self.reach(*address).await),
             };
             if let Some(reach) = reach {
-                ground.reach.insert(address, reach);
+                view.reach.insert(address, reach);
             }
         }
         if is_gateway_here && vxlan == Vxlan::Auto {
-            ground.has_far_nodes = self.has_far_nodes(plan, &ground).await;
+            view.has_far_nodes = self.has_far_nodes(plan, &view).await;
         }
 
-        Ok(ground)
+        Ok(view)
     }
 
     /// Whether another node is behind a router, as far as it is known.
-    async fn has_far_nodes(&self, plan: &Plan, ground: &Ground) -> Option<bool> {
-        let own = ground.own.first().map(|own| own.address);
+    async fn has_far_nodes(&self, plan: &Plan, view: &NetworkView) -> Option<bool> {
+        let own = view.own.first().map(|own| own.address);
         // The source that VXLAN will have when this host has its address again.
         let own = own.or_else(|| plan.own.first().copied())?;
         let mut are_near = true;
@@ -337,7 +337,7 @@ impl Kernel {
             .into_iter()
             .find(|other| other.is_ipv4() == address.is_ipv4())?;
         let default = self.lookup(default_destination).await;
-        if default.is_some_and(|default| way(&default) == way(&route)) {
+        if default.is_some_and(|default| path(&default) == path(&route)) {
             return None;
         }
 
@@ -411,7 +411,7 @@ impl Found {
 }
 
 /// The interface and the next hop.
-fn way(route: &RouteMessage) -> (Option<u32>, Option<&RouteAttribute>) {
+fn path(route: &RouteMessage) -> (Option<u32>, Option<&RouteAttribute>) {
     (netlink::output_interface(route), gateway(route))
 }
 

@@ -1,9 +1,9 @@
-//! `strait node`: the routes from pods and processes of a node to the gateways, and no more.
+//! `strait node`: keeps the routes from pods and processes of a node to the gateways.
 //!
 //! ```text
 //! Configurations, Pods, Nodes ── plan ──> a hop for each prefix
 //!                                                            │
-//! the network around ── kernel ──> Ground ── forwarding ─────┴──> desired State
+//! the network around ── kernel ──> NetworkView ── forwarding ┴──> desired State
 //! routes of ours ────── kernel ──> Found ──────────────── state ──> changes ──> kernel
 //! ```
 //!
@@ -18,6 +18,7 @@
 
 mod agent;
 pub mod condition;
+mod condition_writer;
 mod conntrack;
 mod facts;
 mod finding;
@@ -28,7 +29,6 @@ mod masquerade;
 mod object_watch;
 mod pages;
 pub mod plan;
-mod speaker;
 mod state;
 
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ use strait_host::signals::{Signals, end_on_signal};
 use strait_host::stdout;
 use strait_host::usage::UsageError;
 use strait_kube::client;
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
@@ -121,8 +121,8 @@ async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyho
     let agent = Agent::new(settings, kernel, report, facts);
     select! {
         () = follow(agent, Watch::new(client)) => {}
-        () = masquerade::look(known.clone(), findings) => {}
-        () = speaker::speak(client.clone(), known, found) => {}
+        () = masquerade::scan(known.clone(), findings) => {}
+        () = condition_writer::write_conditions(client.clone(), known, found) => {}
         () = signals.end() => {}
     }
     info!("the node agent ended; its routes stay until `strait node --clean-up`");
@@ -132,8 +132,8 @@ async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyho
 
 /// Applies the objects to the kernel, without end. May be dropped at any time.
 async fn follow(mut agent: Agent, mut watch: Watch) {
-    let mut complaint =
-        Complaint::about("reach the API server; its last known objects stay in force");
+    let mut failure =
+        RepeatedFailure::about("reach the API server; its last known objects stay in force");
     let mut resync = interval_at(Instant::now() + RESYNC, RESYNC);
     resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut due: Option<Instant> = None;
@@ -147,11 +147,11 @@ async fn follow(mut agent: Agent, mut watch: Watch) {
         select! {
             update = watch.next() => match update {
                 Update::Objects(objects) => {
-                    complaint.say(&Ok::<_, String>(()));
-                    agent.follow(objects).await;
+                    failure.log(&Ok::<_, String>(()));
+                    agent.apply(objects).await;
                     due = None;
                 }
-                Update::Unreachable(error) => complaint.say(&Err::<(), _>(error)),
+                Update::Unreachable(error) => failure.log(&Err::<(), _>(error)),
             },
             () = agent.next_change() => {
                 let settled = Instant::now() + SETTLE;

@@ -1,4 +1,5 @@
-//! Whether this node masquerades packets of its pods to remote clusters: then those see one address for all of them.
+//! Finds out whether this node masquerades packets of its pods to remote clusters, which then see one address for all
+//! pods.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(20);
 
 /// Looks at the connections of this node periodically, and publishes what is wrong in `findings`; `None` while they cannot
 /// be read.
-pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<Option<Findings>>) {
+pub(super) async fn scan(facts: watch::Receiver<Facts>, findings: watch::Sender<Option<Findings>>) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_seen = true;

@@ -14,7 +14,7 @@ use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use tokio::sync::watch;
 
 use super::finding::Findings;
-use super::forwarding::Way;
+use super::forwarding::Path;
 
 /// The state to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Report {
     /// Whether all objects were seen.
     pub(super) is_listed: bool,
     /// The path of each prefix.
-    pub(super) ways: Vec<Way>,
+    pub(super) paths: Vec<Path>,
     /// Problems of objects or of the network, one per line.
     pub(super) problems: Vec<String>,
     /// The refusals of the kernel in the last round, one per line.
@@ -108,8 +108,8 @@ impl Collector for Scrape {
             None,
             MetricType::Gauge,
         )?;
-        for way in Way::ALL {
-            let number = report.ways.iter().filter(|other| **other == way).count();
+        for way in Path::ALL {
+            let number = report.paths.iter().filter(|other| **other == way).count();
             let gauge = ConstGauge::new(count(number));
             gauge.encode(prefixes.encode_family(&[("way", way.label())])?)?;
         }

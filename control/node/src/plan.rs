@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use remap::Prefix;
 use strait_api::Configuration;
-use strait_plan::objects::{self, Judgement, Listed, ObjectName, judge};
+use strait_plan::objects::{self, Listed, ObjectName, ParsedConfiguration, parse};
 
 use gateway::Gateways;
 pub use problem::Problem;
@@ -64,7 +64,7 @@ pub enum Hop {
         address: IpAddr,
     },
     /// The former next hop, as no gateway is usable, if it is still one of the [`Places`]; otherwise none.
-    AsBefore,
+    Former,
 }
 
 /// Where a gateway may be that is not usable.
@@ -73,7 +73,7 @@ pub struct Places {
     /// The addresses of its pods on this node, and of other nodes that run one.
     pub addresses: BTreeSet<IpAddr>,
     /// Whether a node that runs one has no known address.
-    pub may_be_elsewhere: bool,
+    pub is_incomplete: bool,
 }
 
 /// The plan for one node.
@@ -96,13 +96,13 @@ pub struct Plan {
     /// The problems, in the order of objects.
     pub problems: Vec<Problem>,
     /// Whether all `Configuration`s could be read. If not, a missing prefix may belong to one of the others.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// Computes the plan for the node `own`.
 #[must_use]
 pub fn plan(own: &str, objects: &Objects) -> Plan {
-    let mut plan = Plan { is_whole: true, ..Plan::default() };
+    let mut plan = Plan { is_complete: true, ..Plan::default() };
     for node in &objects.nodes {
         let addresses = internal_addresses(node);
         plan.pods.extend(pod_prefixes(node));
@@ -118,7 +118,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
 
     let gateways = Gateways::new(&objects.pods);
     plan.other_places = gateways.all_places(own, &plan);
-    let taken = Taken::new(objects);
+    let taken = OwnPrefixes::new(objects);
     plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
     let mut configurations: Vec<_> = objects.configurations.iter().collect();
     configurations.sort_by_cached_key(|listed| ObjectName::of(&***listed));
@@ -135,7 +135,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                     let hop = gateways.hop(configuration, prefix, own, &plan);
                     let hop = hop.unwrap_or_else(|problem| {
                         plan.problems.extend(problem.map(|problem| *problem));
-                        Hop::AsBefore
+                        Hop::Former
                     });
                     plan.hops.insert(prefix, hop);
                     plan.places.insert(prefix, gateways.places(configuration, own, &plan));
@@ -143,7 +143,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                 }
             }
             Err(invalid) => {
-                plan.is_whole = false;
+                plan.is_complete = false;
                 plan.problems.push(Problem::Malformed { object, cause: invalid.error.clone() });
             }
         }
@@ -156,14 +156,14 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
 fn prefixes(
     configuration: &Configuration,
     object: &ObjectName,
-    taken: &Taken<'_>,
+    taken: &OwnPrefixes<'_>,
     plan: &mut Plan,
 ) -> Vec<Prefix> {
-    let Judgement { names, problems, own: [own, _], .. } = judge(configuration);
+    let ParsedConfiguration { names, problems, own: [own, _], .. } = parse(configuration);
     for problem in problems {
         let object = object.clone();
         let is_name = matches!(problem, objects::Problem::Local { .. });
-        plan.is_whole &= !is_name;
+        plan.is_complete &= !is_name;
         plan.problems.push(match is_name {
             true => Problem::Name { object, problem },
             false => Problem::Refused { object, problem },
@@ -188,7 +188,7 @@ fn prefixes(
 }
 
 /// The prefixes of this cluster: a route that covers one would cut nodes or pods off.
-struct Taken<'a> {
+struct OwnPrefixes<'a> {
     /// Addresses of nodes and of their pods, each with the name of the node.
     nodes: Vec<(&'a str, Prefix)>,
     /// The pod prefixes, each with a `Configuration` that specifies it; they bind the `Configuration`s that specify
@@ -196,7 +196,7 @@ struct Taken<'a> {
     pods: Vec<(Prefix, ObjectName)>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> OwnPrefixes<'a> {
     fn new(objects: &'a Objects) -> Self {
         let mut nodes = Vec::new();
         for node in &objects.nodes {
@@ -238,7 +238,7 @@ impl<'a> Taken<'a> {
 
 /// The pod prefixes of this cluster in `configuration`.
 fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
-    let [pods, _] = judge(configuration).own;
+    let [pods, _] = parse(configuration).own;
 
     pods
 }

@@ -133,15 +133,15 @@ impl State {
     pub(super) fn changes(&self, wanted: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         changes.extend(
-            news(&self.neighbours, &wanted.neighbours)
+            additions(&self.neighbours, &wanted.neighbours)
                 .map(|(ip, mac)| Change::SetNeighbour(ip, mac)),
         );
         changes.extend(
-            news(&self.forwarding, &wanted.forwarding)
+            additions(&self.forwarding, &wanted.forwarding)
                 .map(|(mac, ip)| Change::SetForwarding(mac, ip)),
         );
         // The last resort first: a prefix without a route must not leak for a moment.
-        let mut routes: Vec<_> = news(&self.routes, &wanted.routes).collect();
+        let mut routes: Vec<_> = additions(&self.routes, &wanted.routes).collect();
         routes.sort_by_key(|(key, _)| std::cmp::Reverse(key.metric));
         changes.extend(routes.into_iter().map(|(key, target)| Change::SetRoute(key, target)));
         changes.extend(wanted.rules.difference(&self.rules).copied().map(Change::AddRule));
@@ -166,7 +166,7 @@ impl Target {
     }
 }
 
-fn news<K: Copy + Ord, V: Copy + PartialEq>(
+fn additions<K: Copy + Ord, V: Copy + PartialEq>(
     found: &BTreeMap<K, V>,
     wanted: &BTreeMap<K, V>,
 ) -> impl Iterator<Item = (K, V)> {

@@ -20,7 +20,7 @@ use strait_kube::watch::unending;
 use tokio::sync::mpsc;
 
 use super::apply::api;
-use super::changes::{config, told};
+use super::changes::{changed_objects, config};
 use super::kind::all_equal;
 
 /// The objects of one kind with certain labels.
@@ -67,7 +67,8 @@ impl Cache {
             unending(move || watcher(api.clone(), config.clone())).boxed()
         };
         let changes = changes.modify(slim);
-        let changes = told(self.resource.kind.clone(), reflector::reflector(writer, changes));
+        let changes =
+            changed_objects(self.resource.kind.clone(), reflector::reflector(writer, changes));
 
         let tell = |object: DynamicObject| {
             let object = Arc::new(object);

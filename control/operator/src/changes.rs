@@ -3,21 +3,21 @@
 use futures_util::future::ready;
 use futures_util::stream::{Stream, StreamExt as _};
 use kube::runtime::watcher;
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_kube::watch::WATCH_SECONDS;
 
-/// The objects that events speak of. That nobody can watch them is complained of once.
-pub(super) fn told<O>(
+/// The objects of the events. A failing watch is logged once.
+pub(super) fn changed_objects<O>(
     kind: String,
     events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,
 ) -> impl Stream<Item = O> + Send
 where
     O: Clone + Send,
 {
-    let mut complaint = Complaint::about(format!("watch objects of kind {kind}"));
+    let mut failure = RepeatedFailure::about(format!("watch objects of kind {kind}"));
 
     events.filter_map(move |event| {
-        complaint.say(&event);
+        failure.log(&event);
         ready(match event {
             Ok(
                 watcher::Event::Apply(object)

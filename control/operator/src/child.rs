@@ -76,7 +76,7 @@ pub enum ChildError {
     Metadata {
         /// The name of the template.
         template: String,
-        /// What is wrong with it.
+        /// The problems.
         error: String,
     },
 }

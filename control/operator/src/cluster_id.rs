@@ -6,7 +6,7 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use strait_api::{Configuration, GatewayClient, GatewayServer};
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_kube::watch::backoff;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -50,7 +50,7 @@ enum NoId {
 ///
 /// # Errors
 ///
-/// What the API server says.
+/// The error of the API server.
 pub async fn written(client: &Client, namespace: &str) -> kube::Result<Option<Written>> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let (label, value) = CLUSTER_ID_LABEL;
@@ -84,10 +84,10 @@ fn id(map: ConfigMap) -> Option<Written> {
 ///
 /// Peers know a cluster by its id, so none is generated while there are peerings.
 pub async fn ensure(client: Client, namespace: String) {
-    let mut complaint = Complaint::about("set the id of this cluster");
+    let mut failure = RepeatedFailure::about("set the id of this cluster");
     for pause in backoff().build() {
         let outcome = make(&client, &namespace).await;
-        complaint.say(&outcome);
+        failure.log(&outcome);
         if outcome.is_ok() {
             return;
         }

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use super::Settings;
 use super::cache::Cache;
 use super::keys::Secrets;
-use super::kind::{Belonging, Object};
+use super::kind::{Object, OwnedKind};
 use super::problem::Problem;
 
 /// The first and the longest pause between attempts.
@@ -43,7 +43,7 @@ pub(super) struct Context {
     /// By kind and label selector.
     caches: Mutex<HashMap<(GroupVersionKind, String), Arc<Cache>>>,
     /// The tasks that keep the caches up to date.
-    hearing: Mutex<JoinSet<()>>,
+    watches: Mutex<JoinSet<()>>,
     /// Gateways that were seen to have no `ServiceMonitor`, with their UID.
     unmonitored: Mutex<HashMap<ObjectRef<DynamicObject>, String>>,
     /// `Configuration`s whose condition was removed since a gateway of theirs was seen.
@@ -68,7 +68,7 @@ impl Context {
         let schemas = [spec_schema::<GatewayServer>(), spec_schema::<GatewayClient>()];
 
         let kind = ApiResource::erase::<Secret>(&());
-        let labels = <Secret as Belonging>::labels();
+        let labels = <Secret as OwnedKind>::labels();
         let (metadata, hear) = Cache::new(&client, &kind, &labels);
         let mut hearing = JoinSet::new();
         hearing.spawn(hear);
@@ -83,7 +83,7 @@ impl Context {
             templates: Mutex::default(),
             children: watch::Sender::default(),
             caches: Mutex::new(HashMap::from([known])),
-            hearing: Mutex::new(hearing),
+            watches: Mutex::new(hearing),
             unmonitored: Mutex::default(),
             removed: Mutex::default(),
             schemas,
@@ -98,7 +98,7 @@ impl Context {
         let mut caches = self.caches.lock();
         let cache = caches.entry((kind, labels.to_owned())).or_insert_with(|| {
             let (cache, hear) = Cache::new(&self.client, resource, labels);
-            self.hearing.lock().spawn(hear);
+            self.watches.lock().spawn(hear);
             cache
         });
 
@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// [`Self::cache`] for a kind of Kubernetes that gateways consist of.
-    pub(super) fn of<K: Belonging>(&self) -> Arc<Cache> {
+    pub(super) fn of<K: OwnedKind>(&self) -> Arc<Cache> {
         self.cache(&ApiResource::erase::<K>(&()), &K::labels())
     }
 
@@ -120,22 +120,22 @@ impl Context {
     }
 
     /// Reports a success in an Event.
-    pub(super) async fn tell<K: Object>(&self, object: &K, reason: &str, note: String) {
+    pub(super) async fn report<K: Object>(&self, object: &K, reason: &str, note: String) {
         self.publish(object, EventType::Normal, reason, note).await;
     }
 
     /// Clears the failure of `object`, and reports that.
     pub(super) async fn succeeded<K: Object>(&self, object: &K) {
-        self.settings.tally.count(&K::kind(&()), true);
+        self.settings.counts.count(&K::kind(&()), true);
         let former = self.failures().remove(&ObjectRef::from_obj(object).erase());
         if former.is_some_and(|former| former.reported.is_some()) {
-            self.tell(object, "Reconciled", "the problem is solved".to_owned()).await;
+            self.report(object, "Reconciled", "the problem is solved".to_owned()).await;
         }
     }
 
     /// Records `problem`, and reports it to users if it is new.
     pub(super) async fn failed<K: Object>(&self, object: &K, problem: &Problem) {
-        self.settings.tally.count(&K::kind(&()), false);
+        self.settings.counts.count(&K::kind(&()), false);
         let object_ref = ObjectRef::from_obj(object).erase();
         let report = (problem.reason(), problem.to_string());
         let is_news = {
@@ -228,7 +228,7 @@ impl Context {
             secondary: None,
         };
         // An Event may be lost; the log has the report too.
-        for target in [Some(object.object_ref(&())), asked_by(object)].into_iter().flatten() {
+        for target in [Some(object.object_ref(&())), gateway_of(object)].into_iter().flatten() {
             if let Err(error) = self.recorder.publish(&event, &target).await {
                 debug!(%error, reason, "an Event is lost");
             }
@@ -249,7 +249,7 @@ impl Context {
 }
 
 /// The `GatewayServer` or `GatewayClient` that `object` was made from.
-fn asked_by<K: Object>(object: &K) -> Option<ObjectReference> {
+fn gateway_of<K: Object>(object: &K) -> Option<ObjectReference> {
     let is_gateway = |kind: &str| ["GatewayServer", "GatewayClient"].contains(&kind);
     let mut owners = ResourceExt::owner_references(object).iter();
     let owner = owners.find(|owner| owner.controller == Some(true) && is_gateway(&owner.kind))?;

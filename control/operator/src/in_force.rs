@@ -100,7 +100,7 @@ pub(super) async fn reconcile(
         // The watch delivers another version, which is reconciled.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         outcome => {
-            outcome.map_err(Problem::doing("remove the condition of a gateway"))?;
+            outcome.map_err(Problem::failed_to("remove the condition of a gateway"))?;
             context.note_removed(configuration.as_ref(), true);
             Ok(())
         }
@@ -112,12 +112,13 @@ async fn has_gateway(namespace: &str, cluster: &str, context: &Context) -> Resul
     let kinds: Vec<ApiResource> = context.children.borrow().values().cloned().collect();
     for kind in kinds {
         let found = context.cache(&kind, "").labelled(&[(REMOTE_CLUSTER_ID, cluster)]).await;
-        let found = found.map_err(Problem::doing(format!("list {}", kind.plural)))?;
+        let found = found.map_err(Problem::failed_to(format!("list {}", kind.plural)))?;
         if found.iter().any(|gateway| gateway.namespace().as_deref() == Some(namespace)) {
             return Ok(true);
         }
     }
-    let pods = context.of::<Pod>().list(namespace).await.map_err(Problem::doing("list pods"))?;
+    let pods =
+        context.of::<Pod>().list(namespace).await.map_err(Problem::failed_to("list pods"))?;
 
     Ok(pods.iter().any(may_run))
 }

@@ -17,7 +17,7 @@ use strait_api::identity::Mode;
 use strait_api::labels::{COMPONENT, GATEWAY_NAME, GATEWAY_RESOURCE};
 use strait_api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 
-/// Marks slices that are made here: others leave them alone, and all of them are known at any time.
+/// The label of our slices: the EndpointSlice controller ignores them, and the cache selects them.
 pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
 /// A kind of ours.
@@ -41,13 +41,13 @@ pub(super) trait Object:
 }
 
 /// One end of a connection.
-pub(super) trait End: Object {
+pub(super) trait Role: Object {
     /// Server or client.
     const MODE: Mode;
 }
 
 /// A kind that requests a gateway.
-pub(super) trait Gateway: End {
+pub(super) trait Gateway: Role {
     /// The field of its status that names the object which its template made.
     const CHILD: &'static str;
     /// The field that names its template.
@@ -60,7 +60,7 @@ pub(super) trait Gateway: End {
 }
 
 /// A kind that is a gateway, made by a template.
-pub(super) trait WireGuard: End {
+pub(super) trait WireGuard: Role {
     fn deployment(&self) -> &DeploymentTemplate;
     /// The service by which clients reach it, if it is a server.
     fn service(&self) -> Option<&ServiceTemplate>;
@@ -70,14 +70,14 @@ pub(super) trait WireGuard: End {
 }
 
 /// A kind of Kubernetes that gateways, or services in front of addresses, consist of.
-pub(super) trait Belonging: Resource<DynamicType = ()> {
+pub(super) trait OwnedKind: Resource<DynamicType = ()> {
     /// The label selector of the relevant objects; empty for all of them.
     fn labels() -> String;
 }
 
-macro_rules! belonging {
+macro_rules! owned_kind {
     ($kind:ty, $labels:expr) => {
-        impl Belonging for $kind {
+        impl OwnedKind for $kind {
             fn labels() -> String {
                 $labels
             }
@@ -85,15 +85,15 @@ macro_rules! belonging {
     };
 }
 
-belonging!(Deployment, GATEWAY_NAME.to_owned());
-belonging!(Service, GATEWAY_NAME.to_owned());
-belonging!(ServiceAccount, GATEWAY_NAME.to_owned());
-belonging!(ClusterRoleBinding, GATEWAY_NAME.to_owned());
-belonging!(RoleBinding, GATEWAY_NAME.to_owned());
-belonging!(Secret, equal(GATEWAY_RESOURCE));
-belonging!(Pod, equal(COMPONENT));
-belonging!(Node, String::new());
-belonging!(EndpointSlice, equal(MANAGED_BY));
+owned_kind!(Deployment, GATEWAY_NAME.to_owned());
+owned_kind!(Service, GATEWAY_NAME.to_owned());
+owned_kind!(ServiceAccount, GATEWAY_NAME.to_owned());
+owned_kind!(ClusterRoleBinding, GATEWAY_NAME.to_owned());
+owned_kind!(RoleBinding, GATEWAY_NAME.to_owned());
+owned_kind!(Secret, equal(GATEWAY_RESOURCE));
+owned_kind!(Pod, equal(COMPONENT));
+owned_kind!(Node, String::new());
+owned_kind!(EndpointSlice, equal(MANAGED_BY));
 
 /// Selects the objects that have this label with this value.
 pub(super) fn equal((label, value): (&str, &str)) -> String {
@@ -129,19 +129,19 @@ object!(WgGatewayServer);
 object!(WgGatewayClient);
 object!(IP);
 
-impl End for GatewayServer {
+impl Role for GatewayServer {
     const MODE: Mode = Mode::Server;
 }
 
-impl End for GatewayClient {
+impl Role for GatewayClient {
     const MODE: Mode = Mode::Client;
 }
 
-impl End for WgGatewayServer {
+impl Role for WgGatewayServer {
     const MODE: Mode = Mode::Server;
 }
 
-impl End for WgGatewayClient {
+impl Role for WgGatewayClient {
     const MODE: Mode = Mode::Client;
 }
 

@@ -27,16 +27,16 @@ mod changes;
 mod child;
 pub mod cluster_id;
 mod context;
+mod counts;
 mod endpoint;
-mod front;
 mod in_force;
-mod inbox;
 mod keys;
 mod kind;
 mod problem;
+mod queue;
 mod render;
 mod run;
-mod tally;
+mod service_of_ip;
 pub mod template;
 #[cfg(test)]
 mod tests;
@@ -46,11 +46,11 @@ mod workload;
 use strait_api::public_key::PublicOf;
 
 pub use child::{Child, ChildError, Parent, child};
+pub use counts::ReconcileCounts;
 pub use endpoint::{EndpointError, endpoint, internal_endpoint};
 pub use keys::{KeyPair, KeysError, Unsound, unsound};
 pub use problem::Problem;
 pub use run::run;
-pub use tally::Tally;
 pub use workload::WorkloadError;
 
 /// The settings of an operator.
@@ -67,5 +67,5 @@ pub struct Settings {
     /// Computes the public key of a private one.
     pub public_of: PublicOf,
     /// Counts what was done.
-    pub tally: Tally,
+    pub counts: ReconcileCounts,
 }

@@ -59,7 +59,7 @@ pub enum Problem {
     /// It was not made from a template, so its parent is not known.
     #[error("no GatewayServer or GatewayClient owns it: the operator makes it from one of these")]
     NoOwner,
-    /// It has no keys.
+    /// The Secret has no key.
     #[error(transparent)]
     Keys(KeysError),
     /// Without the Prometheus operator it has no reader.
@@ -78,7 +78,7 @@ pub enum Problem {
         name: String,
     },
     /// The API server rejects a write.
-    #[error("cannot {what}: {}", words(source))]
+    #[error("cannot {what}: {}", message(source))]
     Kube {
         /// What was to be done.
         what: String,
@@ -92,7 +92,7 @@ pub enum Problem {
 const LATER: [u16; 3] = [429, 503, 504];
 
 /// The message of the error, without the frame that kube adds.
-fn words(error: &kube::Error) -> String {
+fn message(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error
         && !status.message.is_empty()
     {
@@ -104,7 +104,7 @@ fn words(error: &kube::Error) -> String {
 
 impl Problem {
     /// For `map_err`: what was to be done.
-    pub(super) fn doing<S: Into<String>>(what: S) -> impl FnOnce(kube::Error) -> Self {
+    pub(super) fn failed_to<S: Into<String>>(what: S) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Kube { what: what.into(), source }
     }
 

@@ -46,7 +46,7 @@ pub(super) async fn reconcile<K: Gateway>(
     let namespace = parent.identity.namespace.as_str();
     let cache = context.cache(&resource, "");
     let children = cache.api(Some(namespace));
-    let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {child_name}"));
+    let doing = |verb: &str| Problem::failed_to(format!("{verb} {kind} {child_name}"));
     let found = cache.get(&child_name, Some(namespace)).await.map_err(doing("read"))?;
     if found.as_ref().is_some_and(|child| child.metadata.deletion_timestamp.is_some()) {
         // It may be that of a former gateway of the same name, and its status is void. Its deletion causes another
@@ -63,7 +63,7 @@ pub(super) async fn reconcile<K: Gateway>(
     if status != former {
         let own = ApiResource::erase::<K>(&());
         let owns = api(&context.client, &own, Some(namespace));
-        let doing = Problem::doing("write the status");
+        let doing = Problem::failed_to("write the status");
         apply_status(&owns, &own, &gateway.name_any(), &status).await.map_err(doing)?;
     }
     // Only now: the status of the new child has been copied.
@@ -95,7 +95,7 @@ async fn secret<K: Gateway>(
 
     keys::name(&context.secrets, namespace, remote_cluster_id, name)
         .await
-        .map_err(Problem::doing("list the Secrets with keys"))
+        .map_err(Problem::failed_to("list the Secrets with keys"))
 }
 
 /// The name and the spec of the template that `gateway` refers to.
@@ -114,7 +114,7 @@ async fn template<K: Gateway>(
     let Some(resource) = known_template(&api_version, &kind, context) else {
         return Err(Problem::NotATemplate { api_version, kind });
     };
-    let doing = Problem::doing(format!("read {kind} {namespace}/{name}"));
+    let doing = Problem::failed_to(format!("read {kind} {namespace}/{name}"));
     let templates = context.cache(&resource, "");
     match templates.get(&name, Some(&namespace)).await.map_err(doing)? {
         Some(template) => Ok((name, template.data.get("spec").cloned().unwrap_or_default())),
@@ -208,7 +208,7 @@ async fn retire<K: Gateway>(
         resource => resource?,
     };
     let children = api(&context.client, &resource, Some(&identity.namespace));
-    let doing = |verb: &str| Problem::doing(format!("{verb} the former {kind} {name}"));
+    let doing = |verb: &str| Problem::failed_to(format!("{verb} the former {kind} {name}"));
     let found = children.get_opt(&name).await.map_err(doing("read"))?;
     let is_own = |found: &DynamicObject| {
         found.owner_references().iter().any(|owner| owner.uid == identity.uid)

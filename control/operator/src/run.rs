@@ -19,14 +19,14 @@ use strait_api::{
     GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayClientTemplate, WgGatewayServer,
     WgGatewayServerTemplate,
 };
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_kube::watch::{WATCH_SECONDS, unending};
 use tracing::debug;
 
 use super::context::Context;
-use super::front::{self, FRONT};
-use super::inbox::{Inbox, neighbours, owners};
 use super::kind::{Gateway, Object, WireGuard, equal};
+use super::queue::{ReconcileQueue, neighbours, owners};
+use super::service_of_ip::{self, SERVICE_OF_IP};
 use super::{Settings, in_force, render, wireguard};
 
 /// The label of the definition of a kind of templates.
@@ -72,64 +72,66 @@ async fn gateways<K: Gateway>(
     context: &Arc<Context>,
     children: &HashMap<GroupVersionKind, ApiResource>,
 ) {
-    let mut inbox = Inbox::<K>::new(&context.client).and_of(&context.of::<Secret>(), neighbours);
+    let mut queue =
+        ReconcileQueue::<K>::new(&context.client).also_on(&context.of::<Secret>(), neighbours);
     for kind in children.values() {
-        inbox = inbox.and_of(&context.cache(kind, ""), owners);
+        queue = queue.also_on(&context.cache(kind, ""), owners);
     }
     let templates = context.templates.lock().clone();
     for kind in templates.into_values() {
         let name = kind.kind.clone();
         let templates = context.cache(&kind, "");
-        inbox = inbox.and_of(&templates, move |template, all| made_from(&name, template, all));
+        queue = queue.also_on(&templates, move |template, all| made_from(&name, template, all));
     }
     let round = |gateway: Arc<K>, context: Arc<Context>| async move {
         render::reconcile(&gateway, &context).await
     };
 
-    inbox.settle(context, round).await;
+    queue.run(context, round).await;
 }
 
 /// Reconciles all objects that are a gateway of one end.
 async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
-    let inbox = Inbox::<K>::new(&context.client)
-        .and_of(&context.of::<Deployment>(), owners)
-        .and_of(&context.of::<Service>(), owners)
-        .and_of(&context.of::<ServiceAccount>(), owners)
-        .and_of(&context.of::<ClusterRoleBinding>(), bound)
-        .and_of(&context.of::<RoleBinding>(), owners)
-        .and_of(&context.of::<Secret>(), neighbours)
-        .and_of(&context.of::<Pod>(), neighbours)
-        .and_of(&context.of::<Node>(), on_node);
+    let queue = ReconcileQueue::<K>::new(&context.client)
+        .also_on(&context.of::<Deployment>(), owners)
+        .also_on(&context.of::<Service>(), owners)
+        .also_on(&context.of::<ServiceAccount>(), owners)
+        .also_on(&context.of::<ClusterRoleBinding>(), bound)
+        .also_on(&context.of::<RoleBinding>(), owners)
+        .also_on(&context.of::<Secret>(), neighbours)
+        .also_on(&context.of::<Pod>(), neighbours)
+        .also_on(&context.of::<Node>(), on_node);
     let round = |gateway: Arc<K>, context: Arc<Context>| async move {
         wireguard::reconcile(&gateway, &context).await
     };
 
-    inbox.settle(context, round).await;
+    queue.run(context, round).await;
 }
 
 /// Reconciles all addresses that may have a service in front of them.
 async fn fronts(context: &Arc<Context>) {
     let service = ApiResource::erase::<Service>(&());
-    let inbox = Inbox::<IP>::new(&context.client)
-        .and_of(&context.cache(&service, &equal(FRONT)), owners)
-        .and_of(&context.of::<EndpointSlice>(), owners);
-    let round =
-        |ip: Arc<IP>, context: Arc<Context>| async move { front::reconcile(&ip, &context).await };
+    let queue = ReconcileQueue::<IP>::new(&context.client)
+        .also_on(&context.cache(&service, &equal(SERVICE_OF_IP)), owners)
+        .also_on(&context.of::<EndpointSlice>(), owners);
+    let round = |ip: Arc<IP>, context: Arc<Context>| async move {
+        service_of_ip::reconcile(&ip, &context).await
+    };
 
-    inbox.settle(context, round).await;
+    queue.run(context, round).await;
 }
 
 /// Reconciles all objects that may have the condition of a gateway.
 async fn configurations(context: &Arc<Context>) {
-    let inbox = Inbox::<in_force::Status>::new(&context.client)
-        .and_of(&context.of::<Pod>(), neighbours)
-        .and_of(&context.cache(&WgGatewayServer::resource(), ""), neighbours)
-        .and_of(&context.cache(&WgGatewayClient::resource(), ""), neighbours);
+    let queue = ReconcileQueue::<in_force::Status>::new(&context.client)
+        .also_on(&context.of::<Pod>(), neighbours)
+        .also_on(&context.cache(&WgGatewayServer::resource(), ""), neighbours)
+        .also_on(&context.cache(&WgGatewayClient::resource(), ""), neighbours);
     let round = |configuration: Arc<in_force::Status>, context: Arc<Context>| async move {
         in_force::reconcile(&configuration, &context).await
     };
 
-    inbox.settle(context, round).await;
+    queue.run(context, round).await;
 }
 
 /// The gateways that refer to `template`, which is of this `kind`.
@@ -180,11 +182,11 @@ fn templates(context: &Arc<Context>) -> impl Stream<Item = bool> + Send + use<> 
         watcher::Config::default().timeout(WATCH_SECONDS).labels(&format!("{label}={value}"));
     let context = Arc::clone(context);
     let mut known: BTreeMap<String, ApiResource> = BTreeMap::new();
-    let mut complaint = Complaint::about("watch the kinds of gateway templates");
+    let mut failure = RepeatedFailure::about("watch the kinds of gateway templates");
     let mut is_all = false;
 
     unending(move || watcher(api.clone(), config.clone())).filter_map(move |event| {
-        complaint.say(&event);
+        failure.log(&event);
         match event {
             Ok(watcher::Event::Init) => known.clear(),
             Ok(watcher::Event::InitApply(crd) | watcher::Event::Apply(crd)) => {

@@ -20,7 +20,7 @@ use super::apply::{Applied, annotate, api, apply, apply_status, delete};
 use super::context::Context;
 use super::endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
 use super::keys::{self, Holder};
-use super::kind::{Belonging, WireGuard, all_equal};
+use super::kind::{OwnedKind, WireGuard, all_equal};
 use super::problem::Problem;
 use super::workload::{Site, Workload, workload};
 
@@ -76,7 +76,7 @@ async fn set_finalizers<K: WireGuard>(
     }});
     match all.patch(&gateway.name_any(), &PatchParams::default(), &Patch::Merge(&wanted)).await {
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(false),
-        outcome => outcome.map(|_| true).map_err(Problem::doing("write the finalizer")),
+        outcome => outcome.map(|_| true).map_err(Problem::failed_to("write the finalizer")),
     }
 }
 
@@ -96,7 +96,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
     let secret = keys.secret.name.clone().unwrap_or_default();
     if keys.is_new {
         let note = format!("made secret {secret} with a new pair of keys");
-        context.tell(gateway, "KeysSecretEnforced", note).await;
+        context.report(gateway, "KeysSecretEnforced", note).await;
     }
 
     let role = match K::MODE {
@@ -126,7 +126,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
         let applied = put::<Service>(context, Some(&namespace), service).await?;
         if applied == Applied::Created {
             let note = format!("made service {}", site.object_name());
-            context.tell(gateway, "ServiceEnforced", note).await;
+            context.report(gateway, "ServiceEnforced", note).await;
         }
     }
     write_endpoint(gateway, context, &site, keys.secret).await?;
@@ -144,7 +144,7 @@ async fn deploy<K: WireGuard>(
     let name = name_of(&wanted);
     let applied = put_or_replace::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;
     if applied == Applied::Created {
-        context.tell(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
+        context.report(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
     }
 
     Ok(())
@@ -158,7 +158,7 @@ async fn scrape<K: WireGuard>(
     [service, monitor]: [Option<Value>; 2],
 ) -> Result<(), Problem> {
     let name = site.metrics_name();
-    let doing = |what: &str| Problem::doing(format!("{what} {name}"));
+    let doing = |what: &str| Problem::failed_to(format!("{what} {name}"));
     let services = context.of::<Service>();
     let found = services.get(&name, Some(site.namespace)).await.map_err(doing("read Service"))?;
     ensure(&services.api(Some(site.namespace)), site, found, service)
@@ -213,7 +213,7 @@ async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Prob
     // From the API server: a binding missing in the cache would stay.
     let found = bindings.list(&ListParams::default().labels(&all_equal(&labels))).await;
 
-    delete_bindings(found.map_err(Problem::doing(LIST_BINDINGS))?, &bindings).await
+    delete_bindings(found.map_err(Problem::failed_to(LIST_BINDINGS))?, &bindings).await
 }
 
 /// Deletes the bindings of a gateway to roles that it had before, which may grant more than the present one.
@@ -225,12 +225,12 @@ async fn unbind_former(site: &Site<'_>, context: &Context) -> Result<(), Problem
     };
 
     let all = context.of::<ClusterRoleBinding>();
-    let found = all.labelled(&labels).await.map_err(Problem::doing(LIST_BINDINGS))?;
+    let found = all.labelled(&labels).await.map_err(Problem::failed_to(LIST_BINDINGS))?;
     let former = found.into_iter().filter(|binding| is_former(binding, false));
     delete_bindings(former, &all.api(None)).await?;
 
     let own = context.of::<RoleBinding>();
-    let found = own.labelled(&labels).await.map_err(Problem::doing(LIST_OWN_BINDINGS))?;
+    let found = own.labelled(&labels).await.map_err(Problem::failed_to(LIST_OWN_BINDINGS))?;
     // A user who may create bindings in the namespace may set any label; the gateway's own has an owner.
     let is_own = |binding: &DynamicObject| {
         binding.namespace().as_deref() == Some(site.namespace) && site.owns(binding)
@@ -245,7 +245,7 @@ async fn delete_bindings(
     all: &Api<DynamicObject>,
 ) -> Result<(), Problem> {
     for binding in bindings {
-        let doing = Problem::doing(format!("delete binding {}", binding.name_any()));
+        let doing = Problem::failed_to(format!("delete binding {}", binding.name_any()));
         delete(all, &binding).await.map_err(doing)?;
     }
 
@@ -260,7 +260,7 @@ async fn write_endpoint<K: WireGuard>(
     secret: ObjectReference,
 ) -> Result<(), Problem> {
     let pods = context.of::<Pod>().list(site.namespace).await;
-    let pods = pods.map_err(Problem::doing("list pods"))?;
+    let pods = pods.map_err(Problem::failed_to("list pods"))?;
     let pods: Vec<Pod> = pods.into_iter().filter_map(|pod| pod.try_parse().ok()).collect();
     let inside = internal_endpoint(&pods);
     let endpoint = match gateway.service() {
@@ -280,7 +280,9 @@ async fn write_endpoint<K: WireGuard>(
     let own = ApiResource::erase::<K>(&());
     let owns = api(&context.client, &own, Some(site.namespace));
 
-    apply_status(&owns, &own, site.name, &status).await.map_err(Problem::doing("write the status"))
+    apply_status(&owns, &own, site.name, &status)
+        .await
+        .map_err(Problem::failed_to("write the status"))
 }
 
 async fn external_endpoint(
@@ -289,7 +291,7 @@ async fn external_endpoint(
     pods: &[Pod],
 ) -> Result<Result<strait_api::endpoint::Endpoint, EndpointError>, Problem> {
     let name = site.object_name();
-    let doing = Problem::doing(format!("read Service {name}"));
+    let doing = Problem::failed_to(format!("read Service {name}"));
     let service = context.of::<Service>().get(&name, Some(site.namespace)).await.map_err(doing)?;
     // A service that is being deleted may be that of a former gateway of the same name, and its address is void.
     let service = service.filter(|service| service.metadata.deletion_timestamp.is_none());
@@ -298,7 +300,7 @@ async fn external_endpoint(
     let nodes = match node {
         None => Vec::new(),
         Some(node) => {
-            let doing = Problem::doing(format!("read Node {node}"));
+            let doing = Problem::failed_to(format!("read Node {node}"));
             let node = context.of::<Node>().get(&node, None).await.map_err(doing)?;
             node.and_then(|node| node.try_parse().ok()).into_iter().collect()
         }
@@ -323,21 +325,21 @@ fn put_known<T: Serialize>(
     }
 }
 
-async fn put<K: Belonging>(
+async fn put<K: OwnedKind>(
     context: &Context,
     namespace: Option<&str>,
     wanted: Value,
 ) -> Result<Applied, Problem> {
     let cache = context.of::<K>();
     let (kind, name) = (K::kind(&()), name_of(&wanted));
-    let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {name}"));
+    let doing = |verb: &str| Problem::failed_to(format!("{verb} {kind} {name}"));
     let found = cache.get(&name, namespace).await.map_err(doing("read"))?;
 
     apply(&cache.api(namespace), &name, found.as_ref(), wanted).await.map_err(doing("apply"))
 }
 
 /// As [`put`]. The value at `fixed` is immutable: an object with another value there is replaced.
-async fn put_or_replace<K: Belonging>(
+async fn put_or_replace<K: OwnedKind>(
     context: &Context,
     namespace: Option<&str>,
     wanted: Value,
@@ -346,7 +348,7 @@ async fn put_or_replace<K: Belonging>(
     let cache = context.of::<K>();
     let all = cache.api(namespace);
     let (kind, name) = (K::kind(&()), name_of(&wanted));
-    let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {name}"));
+    let doing = |verb: &str| Problem::failed_to(format!("{verb} {kind} {name}"));
     let mut found = cache.get(&name, namespace).await.map_err(doing("read"))?;
     if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
         match apply(&all, &name, found.as_ref(), wanted.clone()).await {

@@ -1,14 +1,14 @@
-//! Errors of an API server: what they say, what helps, and when to ask again.
+//! Errors of an API server: their text, the remedy, and when to repeat the request.
 
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 use strait_kube::watch::backoff;
 
-/// How a certificate that is not accepted is called by what verifies it.
+/// The beginning of a verifier's error on a certificate.
 const UNTRUSTED: &str = "invalid peer certificate: ";
 
-/// `None` for whoever may not ask.
+/// `None` if the user may not ask.
 pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(error) if is_forbidden(&error) => Ok(None),
@@ -21,8 +21,8 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
-/// What the API server said, or why it said nothing, without what only programs want to know.
-pub(super) fn said(error: &kube::Error) -> String {
+/// The message of the API server, or why there is none, without details for programs only.
+pub(super) fn api_error_text(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();
         return if message.is_empty() {
@@ -48,29 +48,29 @@ pub(super) fn said(error: &kube::Error) -> String {
     }
 }
 
-/// What helps against `error`, if that is known.
+/// The remedy for `error`, if it is known.
 pub(super) fn remedy(error: &kube::Error) -> &'static str {
     if let kube::Error::Api(status) = error {
         return match status.code {
             401 => "; log in again, or choose another context",
             403 => "; ask for these rights, or choose another context",
-            // Of an object somebody else says so; this is about the kind.
+            // A missing object has its own error; this is about the kind.
             404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
             _ => "",
         };
     }
 
-    if is_for_good(error) {
+    if is_permanent(error) {
         ""
-    } else if said(error).contains("certificate of the API server is not trusted") {
+    } else if api_error_text(error).contains("certificate of the API server is not trusted") {
         "; check certificate-authority of this cluster in the kubeconfig"
     } else {
         "; is the API server of this context there?"
     }
 }
 
-/// Whether the server has understood the question and would say the same again.
-pub(super) fn is_for_good(error: &kube::Error) -> bool {
+/// Whether the server has understood the request and would answer the same again.
+pub(super) fn is_permanent(error: &kube::Error) -> bool {
     if let kube::Error::Api(status) = error {
         return matches!(status.code, 400..=409 | 411..=428 | 431..=499);
     }
@@ -81,7 +81,7 @@ pub(super) fn is_for_good(error: &kube::Error) -> bool {
     )
 }
 
-/// Between attempts to reach an API server that is away; without end.
+/// The pauses between attempts to reach an API server that is away; without end.
 pub(super) fn pauses() -> impl Iterator<Item = Duration> {
     backoff().build()
 }

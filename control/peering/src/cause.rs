@@ -12,7 +12,7 @@ use strait_plan::conditions::shortened;
 use tokio::time::{Instant, timeout_at};
 
 use super::CommandError;
-use super::contact::End;
+use super::context::PeeringSide;
 
 /// An error is reported without a cause if the Events are not listed within this time.
 const CALL: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ impl fmt::Display for Cause {
 
 /// Adds the cause, as far as it is known, to an error of waiting for `gateway`.
 pub(super) async fn explained<T>(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     gateway: &str,
     outcome: Result<T, CommandError>,
 ) -> Result<T, CommandError> {
@@ -64,14 +64,14 @@ pub(super) async fn explained<T>(
 }
 
 /// The cause of the failure of `gateway` in `namespace`, if an Event has it and can be read before the deadline.
-pub(super) async fn find(end: &End<'_>, namespace: &str, gateway: &str) -> Option<Cause> {
+pub(super) async fn find(end: &PeeringSide<'_>, namespace: &str, gateway: &str) -> Option<Cause> {
     let until = (Instant::now() + CALL).min(end.session.deadline.at);
 
     find_until(end, namespace, gateway, until).await
 }
 
 async fn find_until(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     namespace: &str,
     gateway: &str,
     until: Instant,

@@ -1,7 +1,7 @@
 //! `check`: finds problems in a cluster, or between two, each with a remedy. Reads, and writes nothing.
 //!
 //! ```text
-//! look    reads the objects that the user may read     asks the API server
+//! read    reads the objects that the user may read     asks the API server
 //! api, installation, gateway, peering, pair            pure: facts in, findings out
 //! rights  missing rights of the accounts               asks the API server
 //! fold    puts consequences under their causes         pure
@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Configuration files of gateways (see the `daemon` of `strait-gateway`).
+//! Configuration files of gateways (see `strait-daemon`).
 
 #[cfg(test)]
 mod agreement;
@@ -17,9 +17,9 @@ mod api;
 mod fold;
 mod gateway;
 mod installation;
-mod look;
 mod pair;
 mod peering;
+mod read;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -28,9 +28,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::contact::{End, are_two};
-use super::{CommandError, Contact, Session, Side};
-use look::Facts;
+use super::context::{PeeringSide, are_two};
+use super::{ClusterContext, CommandError, Session, Side};
+use read::Facts;
 
 /// A problem. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -120,8 +120,11 @@ impl Findings {
 /// # Errors
 ///
 /// [`CommandError`] if it does not answer, or is another one than was typed. What may not be read is a finding.
-pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, CommandError> {
-    let (_, findings) = alone(contact, session).await?;
+pub async fn check(
+    context: &ClusterContext,
+    session: Session<'_>,
+) -> Result<Findings, CommandError> {
+    let (_, findings) = alone(context, session).await?;
 
     Ok(Findings::new(findings, &[]))
 }
@@ -132,7 +135,7 @@ pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, 
 ///
 /// As of [`check()`], and if both are one cluster.
 pub async fn check_pair(
-    [local, remote]: [&Contact; 2],
+    [local, remote]: [&ClusterContext; 2],
     session: Session<'_>,
 ) -> Result<Findings, CommandError> {
     let (of_local, mut findings) = alone(local, session).await?;
@@ -148,12 +151,12 @@ pub async fn check_pair(
 }
 
 async fn alone(
-    contact: &Contact,
+    context: &ClusterContext,
     session: Session<'_>,
 ) -> Result<(Facts, Vec<Finding>), CommandError> {
-    let end = End::alone(contact, contact.namespace.clone().unwrap_or_default(), session);
-    let facts = Facts::look(contact, &end).await?;
-    let mut findings = facts.blind.clone();
+    let end = PeeringSide::alone(context, context.namespace.clone().unwrap_or_default(), session);
+    let facts = Facts::read(context, &end).await?;
+    let mut findings = facts.unreadable.clone();
     findings.extend(api::findings(&facts.served));
     // Without the API its missing objects are not reported one by one.
     if api::is_served(&facts.served) {
@@ -164,7 +167,7 @@ async fn alone(
         findings.extend(rights::findings(&end, &facts).await?);
     }
     for finding in &mut findings {
-        finding.side = contact.side;
+        finding.side = context.side;
     }
 
     Ok((facts, findings))

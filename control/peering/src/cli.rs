@@ -1,8 +1,6 @@
-//! The commands for clusters: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status` and
-//! `check`.
+//! The command line: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status` and `check`.
 //!
-//! The commands are implemented in the modules beside; this module has their flags, terminal output and exit
-//! codes.
+//! The verbs are implemented in the modules beside; this module has their flags, terminal output and exit codes.
 
 mod args;
 mod check;
@@ -22,7 +20,9 @@ use strait_api::public_key::PublicOf;
 use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use strait_host::usage::UsageError;
 
-use crate::{CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side};
+use crate::{
+    ClusterContext, CommandError, CreateOptions, Format, Health, Pair, Report as _, Session, Side,
+};
 
 pub use typed::{TypedCheck, TypedCommand};
 
@@ -134,7 +134,7 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
 
 /// Adds the labels and annotations that every object of both clusters gets.
 fn marked(pair: Pair, args: &MarksArgs) -> Pair {
-    let of = |contact: Contact| Contact { marks: args.marks(), ..contact };
+    let of = |cluster: ClusterContext| ClusterContext { marks: args.marks(), ..cluster };
 
     Pair { local: of(pair.local), remote: of(pair.remote) }
 }
@@ -148,10 +148,11 @@ async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<
         CreateCommand::Publickey(args) => (&args.object, false),
     };
     let ObjectArgs { context, output, marks, yes, .. } = object;
-    let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
+    let cluster =
+        ClusterContext { marks: marks.marks(), ..kubeconfig::cluster_context(context).await? };
     let session = terminal.session(context.timeout);
-    let making = Making { format: output.map(Format::from), overwrites: *yes, waits };
-    if let Some(text) = crate::create(&contact, &wanted, making, session).await? {
+    let options = CreateOptions { format: output.map(Format::from), overwrites: *yes, waits };
+    if let Some(text) = crate::create(&cluster, &wanted, options, session).await? {
         terminal.print(&text)?;
     }
 
@@ -164,22 +165,22 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
     | DeleteCommand::Gatewayclient(args)
     | DeleteCommand::Publickey(args)) = command;
     let DeleteArgs { name, wait, confirmation, context } = args;
-    let contact = kubeconfig::contact(context).await?;
+    let cluster = kubeconfig::cluster_context(context).await?;
     confirmation.execute("delete")?;
     let session = terminal.session(context.timeout);
 
     match command {
         DeleteCommand::Configuration(_) => {
-            crate::delete::<Configuration>(&contact, name, *wait, session).await?;
+            crate::delete::<Configuration>(&cluster, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayserver(_) => {
-            crate::delete::<GatewayServer>(&contact, name, *wait, session).await?;
+            crate::delete::<GatewayServer>(&cluster, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayclient(_) => {
-            crate::delete::<GatewayClient>(&contact, name, *wait, session).await?;
+            crate::delete::<GatewayClient>(&cluster, name, *wait, session).await?;
         }
         DeleteCommand::Publickey(_) => {
-            crate::delete::<PublicKey>(&contact, name, *wait, session).await?;
+            crate::delete::<PublicKey>(&cluster, name, *wait, session).await?;
         }
     }
 
@@ -198,9 +199,9 @@ async fn generate(command: &GenerateCommand, terminal: &Terminal) -> anyhow::Res
             (&args.generate, crate::Generate::PublicKey { mode, name })
         }
     };
-    let contact = kubeconfig::contact(&args.context).await?;
+    let cluster = kubeconfig::cluster_context(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let text = crate::generate(&contact, &wanted, args.output.into(), session).await?;
+    let text = crate::generate(&cluster, &wanted, args.output.into(), session).await?;
 
     Ok(terminal.print(&text)?)
 }
@@ -209,9 +210,9 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
     if let Some(InfoCommand::Peer(args)) = &args.command {
         return info_peer(args, terminal).await;
     }
-    let contact = kubeconfig::contact(&args.context).await?;
+    let cluster = kubeconfig::cluster_context(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let info = crate::info(&contact, session).await?;
+    let info = crate::info(&cluster, session).await?;
     let OutputArgs { get, format } = &args.output;
     let text = match (get, &format.output) {
         (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
@@ -255,16 +256,16 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
 }
 
 async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
-    let contact = in_all_namespaces(&args.context).await?;
+    let cluster = in_all_namespaces(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
-    let peers = crate::peers(&contact, &[], session).await?;
+    let peers = crate::peers(&cluster, &[], session).await?;
     let text = match args.format.output {
         Some(format) => crate::text(&peers, format.into())?,
-        None => match crate::info(&contact, session).await {
+        None => match crate::info(&cluster, session).await {
             Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
             // The peerings are shown nevertheless.
             Err(error) => {
-                terminal.warn(contact.side, &error.to_string());
+                terminal.warn(cluster.side, &error.to_string());
                 table::of_peers(&peers)
             }
         },
@@ -276,10 +277,10 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
 }
 
 /// Uses all namespaces unless one is named, because each peering has its own.
-async fn in_all_namespaces(context: &ContextArgs) -> Result<Contact, UsageError> {
-    let contact = kubeconfig::contact(context).await?;
+async fn in_all_namespaces(context: &ContextArgs) -> Result<ClusterContext, UsageError> {
+    let cluster = kubeconfig::cluster_context(context).await?;
 
-    Ok(Contact { namespace: context.namespace.clone(), side: Side::Only, ..contact })
+    Ok(ClusterContext { namespace: context.namespace.clone(), side: Side::Only, ..cluster })
 }
 
 /// The part that `--get` selects: a string as it is, anything else in a format.

@@ -4,7 +4,7 @@
 //!        local (client)                                  remote (server)
 //!   1    own prefixes read                               own prefixes read
 //!   2    Configuration of the other one                  Configuration of the other one
-//!   3    waits: prefixes have their names                waits: prefixes have their names
+//!   3    waits: prefixes are allocated                   waits: prefixes are allocated
 //!   4    template checked                                template checked
 //!   7                                                    GatewayServer
 //!   8,9                                                  waits: a pod is ready, the Service has an address
@@ -17,10 +17,10 @@
 //! Step 4 is evaluated before step 2 writes, and so are existing objects: a flag that is left out keeps their values,
 //! and a server that is in use is replaced only after a question.
 
+mod desired;
 mod gateways;
 mod links;
 mod rollout;
-mod wanted;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -30,19 +30,19 @@ use strait_api::labels::{CONFIGURED, TRUE};
 use strait_api::{Configuration, GatewayClient, GatewayServer};
 use strait_ipam::CONFIGURED_CONDITION;
 
-use super::contact::Ends;
-use super::forge::{self, Exposure, TemplateRef};
-use super::report::Quiet;
-use super::wait::{Awaited, Progress, until};
+use super::builders::{self, Exposure, TemplateRef};
+use super::context::PeeringSides;
+use super::report::WarningsOnly;
+use super::wait::{Progress, WaitTarget, until};
 use super::write::apply;
 use super::{CommandError, Deadline, Pair, Prefixes, Session, preflight};
 
-use super::contact::End;
+use super::context::PeeringSide;
 
+pub use desired::{Connect, TemplateFlags, TypedExposure};
 pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready, until_addressed};
 pub(super) use links::established;
-pub(super) use rollout::{Asked, until_rolled_out};
-pub use wanted::{Connect, ExposureWanted, TemplateWanted};
+pub(super) use rollout::{Requested, until_rolled_out};
 
 /// The line of Liqo's documentation on a cluster whose id is known.
 const IDENTIFIED: &str = "Cluster identity correctly retrieved";
@@ -79,7 +79,7 @@ pub(super) struct Found {
 ///
 /// [`CommandError`]; if it is a usage error, nothing was written.
 pub async fn initialize(pair: &Pair, session: Session<'_>) -> Result<(), CommandError> {
-    let ends = Ends::meet(pair, session).await?;
+    let ends = PeeringSides::connect_both(pair, session).await?;
     for end in ends.both() {
         end.done(IDENTIFIED);
     }
@@ -98,10 +98,10 @@ pub async fn connect(
     wanted: &Connect,
     session: Session<'_>,
 ) -> Result<(), CommandError> {
-    let quiet = Quiet(session.report);
+    let quiet = WarningsOnly(session.report);
     let report = if wanted.has_former_lines { &quiet } else { session.report };
-    let ends = Ends::meet(pair, Session { report, ..session }).await?;
-    let found = look(&ends, wanted).await?;
+    let ends = PeeringSides::connect_both(pair, Session { report, ..session }).await?;
+    let found = read(&ends, wanted).await?;
     let session = ask(&ends.remote, &found, session)?;
     let ends = ends.in_session(Session { report, ..session });
     if wanted.has_former_lines {
@@ -118,7 +118,7 @@ pub async fn connect(
         end.done("Network correctly initialized");
     }
 
-    let Ends { local, remote } = &ends;
+    let PeeringSides { local, remote } = &ends;
     if found.is_reversed {
         session.report.warn(
             local.side,
@@ -139,7 +139,7 @@ pub async fn connect(
 }
 
 /// The prefixes of both clusters, the local one first.
-async fn own_prefixes(ends: &Ends<'_>) -> Result<[Prefixes; 2], CommandError> {
+async fn own_prefixes(ends: &PeeringSides<'_>) -> Result<[Prefixes; 2], CommandError> {
     let mut prefixes = [Prefixes::default(), Prefixes::default()];
     for (end, prefixes) in ends.both().into_iter().zip(&mut prefixes) {
         *prefixes = end.prefixes().await?;
@@ -150,8 +150,8 @@ async fn own_prefixes(ends: &Ends<'_>) -> Result<[Prefixes; 2], CommandError> {
 }
 
 /// Step 1, the checks of step 4, and the existing objects.
-pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
-    let Ends { local, remote } = ends;
+pub(super) async fn read(ends: &PeeringSides<'_>, wanted: &Connect) -> Result<Found, CommandError> {
+    let PeeringSides { local, remote } = ends;
     let [of_local, of_remote] = own_prefixes(ends).await?;
     let servers = remote.list::<GatewayServer>().await?;
     let clients = local.list::<GatewayClient>().await?;
@@ -181,7 +181,7 @@ pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, Com
         preflight::node_port(remote, &exposure).await?;
     }
     // A template may make another Service than the gateway requests.
-    let is_other = former.is_none() || ExposureWanted::default().or(former) != exposure;
+    let is_other = former.is_none() || TypedExposure::default().or(former) != exposure;
     let replaced = difference.flatten().filter(|_| is_other);
     // A Connection may still report a server that was deleted or is to be replaced.
     let kept_endpoint = match &client {
@@ -209,7 +209,7 @@ pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, Com
 /// Asks before a gateway server that clients may use is replaced. Returns the session to continue with: the time until
 /// the answer does not count.
 fn ask<'a>(
-    remote: &End<'_>,
+    remote: &PeeringSide<'_>,
     found: &Found,
     session: Session<'a>,
 ) -> Result<Session<'a>, CommandError> {
@@ -232,7 +232,10 @@ fn ask<'a>(
 }
 
 /// The Service of the gateway `name`.
-pub(super) async fn service(end: &End<'_>, name: &str) -> Result<Option<Service>, CommandError> {
+pub(super) async fn service(
+    end: &PeeringSide<'_>,
+    name: &str,
+) -> Result<Option<Service>, CommandError> {
     let (api, name) = (end.api::<Service>(), format!("gw-{name}"));
     let doing = format!("reading Service {name} in namespace {}", end.namespace);
 
@@ -241,14 +244,14 @@ pub(super) async fn service(end: &End<'_>, name: &str) -> Result<Option<Service>
 
 /// Steps 2 and 3; the prefixes of the local cluster come first.
 async fn exchange_prefixes(
-    ends: &Ends<'_>,
+    ends: &PeeringSides<'_>,
     [of_local, of_remote]: [&Prefixes; 2],
 ) -> Result<(), CommandError> {
-    let Ends { local, remote } = ends;
+    let PeeringSides { local, remote } = ends;
     for (end, prefixes) in [(local, of_remote), (remote, of_local)] {
         end.make_namespace().await?;
         let name = configuration_name(end).await?;
-        let wanted = forge::configuration(&name, Some(&end.namespace), &end.other, prefixes);
+        let wanted = builders::configuration(&name, Some(&end.namespace), &end.other, prefixes);
         apply(end, &wanted).await?;
         end.done("Network configuration correctly set up");
     }
@@ -261,7 +264,7 @@ async fn exchange_prefixes(
 }
 
 /// Step 4, which was evaluated before step 2.
-fn report_checked(ends: &Ends<'_>, found: &Found) {
+fn report_checked(ends: &PeeringSides<'_>, found: &Found) {
     let TemplateRef { name, namespace, .. } = &found.server;
     ends.remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
     let TemplateRef { name, namespace, .. } = &found.client;
@@ -269,7 +272,7 @@ fn report_checked(ends: &Ends<'_>, found: &Found) {
 }
 
 /// The name of the Configuration of the other cluster: one that was written by hand may have another name.
-pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandError> {
+pub(super) async fn configuration_name(end: &PeeringSide<'_>) -> Result<String, CommandError> {
     let found = end.list::<Configuration>().await?;
     let is_default = |found: &&Configuration| found.name_any() == end.other;
     let chosen = found.iter().find(is_default).or_else(|| found.first());
@@ -278,9 +281,12 @@ pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandE
 }
 
 /// Waits until all prefixes of a Configuration have a local prefix.
-pub(super) async fn until_configured(end: &End<'_>, name: &str) -> Result<(), CommandError> {
+pub(super) async fn until_configured(
+    end: &PeeringSide<'_>,
+    name: &str,
+) -> Result<(), CommandError> {
     let namespace = &end.namespace;
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("Configuration {name} to be applied"),
         look_at: format!("kubectl get configuration {name} -n {namespace} -o yaml"),
     };

@@ -11,13 +11,15 @@ use strait_api::identity::Mode;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 
-use super::connect::{Asked, is_server_ready, until_addressed, until_configured, until_rolled_out};
-use super::contact::{End, check_id, tenant_namespace};
-use super::forge::{self, Exposure};
+use super::builders::{self, Exposure};
+use super::connect::{
+    Requested, is_server_ready, until_addressed, until_configured, until_rolled_out,
+};
+use super::context::{PeeringSide, check_id, tenant_namespace};
 use super::preflight::{self, TypedTemplate};
-use super::wait::{Awaited, Progress, named, until_of_gateway};
+use super::wait::{Progress, WaitTarget, named, until_of_gateway};
 use super::write::{self, Place, apply, place_of, until_gone};
-use super::{CommandError, Contact, Format, Marks, Prefixes, Session, Side, TemplateType};
+use super::{ClusterContext, CommandError, Format, Marks, Prefixes, Session, Side, TemplateType};
 
 /// The object to create. Each has its own name and is about one remote cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,10 +100,10 @@ enum Object {
 impl Object {
     fn mark(&mut self, marks: &Marks) {
         match self {
-            Self::Configuration(object) => marks.put_on(object),
-            Self::GatewayServer(object) => marks.put_on(object),
-            Self::GatewayClient(object) => marks.put_on(object),
-            Self::PublicKey(object) => marks.put_on(object),
+            Self::Configuration(object) => marks.add_to(object),
+            Self::GatewayServer(object) => marks.add_to(object),
+            Self::GatewayClient(object) => marks.add_to(object),
+            Self::PublicKey(object) => marks.add_to(object),
         }
     }
 
@@ -119,7 +121,7 @@ impl Object {
 
 /// How an object is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Making {
+pub struct CreateOptions {
     /// Print it in this format instead of creating it.
     pub format: Option<Format>,
     /// Whether a differing object of the same name is overwritten.
@@ -128,7 +130,7 @@ pub struct Making {
     pub waits: bool,
 }
 
-/// Creates an object in the namespace of `contact`; returns the text of one that is only printed.
+/// Creates an object in the namespace of `context`; returns the text of one that is only printed.
 ///
 /// The tenant namespace of the peering is created if needed.
 ///
@@ -136,32 +138,36 @@ pub struct Making {
 ///
 /// [`CommandError`]; if it is a usage error, nothing was written.
 pub async fn create(
-    contact: &Contact,
+    context: &ClusterContext,
     wanted: &Create,
-    making: Making,
+    options: CreateOptions,
     session: Session<'_>,
 ) -> Result<Option<String>, CommandError> {
     let other = wanted.remote_cluster_id();
-    check_id(contact.side, other)?;
-    wanted.check_name(contact.side)?;
+    check_id(context.side, other)?;
+    wanted.check_name(context.side)?;
     let tenant = tenant_namespace(other);
-    let namespace = contact.namespace.clone().unwrap_or_else(|| tenant.clone());
-    let end = End::alone(contact, namespace.clone(), session).with(other);
-    let mut object = forged(&end, wanted, making.format.is_none()).await?;
-    if let Some(format) = making.format {
+    let namespace = context.namespace.clone().unwrap_or_else(|| tenant.clone());
+    let end = PeeringSide::alone(context, namespace.clone(), session).with(other);
+    let mut object = forged(&end, wanted, options.format.is_none()).await?;
+    if let Some(format) = options.format {
         object.mark(&end.marks);
         return object.text(format).map(Some);
     }
     if namespace != tenant && !end.has_namespace().await? {
         return Err(CommandError::NoNamespace { side: end.side, namespace, default: tenant });
     }
-    put(&end, &object, making).await?;
+    put(&end, &object, options).await?;
 
     Ok(None)
 }
 
 /// The object; for a gateway also checks whether it can be created, if `is_checked`.
-async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Object, CommandError> {
+async fn forged(
+    end: &PeeringSide<'_>,
+    wanted: &Create,
+    is_checked: bool,
+) -> Result<Object, CommandError> {
     let namespace = Some(end.namespace.as_str());
     let typed = |mode, template| {
         let (type_, name, namespace): &(TemplateType, String, Option<String>) = template;
@@ -170,7 +176,7 @@ async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Obje
 
     Ok(match wanted {
         Create::Configuration { name, remote_cluster_id, prefixes } => Object::Configuration(
-            forge::configuration(name, namespace, remote_cluster_id, prefixes),
+            builders::configuration(name, namespace, remote_cluster_id, prefixes),
         ),
         Create::GatewayServer { name, remote_cluster_id, template, exposure, mtu } => {
             let typed = typed(Mode::Server, template);
@@ -181,7 +187,7 @@ async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Obje
                     preflight::node_port(end, exposure).await?;
                 }
             }
-            Object::GatewayServer(forge::gateway_server(
+            Object::GatewayServer(builders::gateway_server(
                 name,
                 namespace,
                 remote_cluster_id,
@@ -194,7 +200,7 @@ async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Obje
             let typed = typed(Mode::Client, template);
             let (template, _) = preflight::template(end, &typed, is_checked).await?;
             let endpoint = endpoint.clone();
-            Object::GatewayClient(forge::gateway_client(
+            Object::GatewayClient(builders::gateway_client(
                 name,
                 namespace,
                 remote_cluster_id,
@@ -204,53 +210,65 @@ async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Obje
             ))
         }
         Create::PublicKey { name, remote_cluster_id, key } => {
-            Object::PublicKey(forge::public_key(name, namespace, remote_cluster_id, *key, None))
+            Object::PublicKey(builders::public_key(name, namespace, remote_cluster_id, *key, None))
         }
     })
 }
 
 /// Whether the gateway has its node port already: then it is not free for another.
-async fn has_server(end: &End<'_>, name: &str, exposure: &Exposure) -> Result<bool, CommandError> {
+async fn has_server(
+    end: &PeeringSide<'_>,
+    name: &str,
+    exposure: &Exposure,
+) -> Result<bool, CommandError> {
     let service = super::connect::service(end, name).await?;
 
     Ok(service.is_some_and(|service| exposure.difference(&service).is_none()))
 }
 
-async fn put(end: &End<'_>, object: &Object, making: Making) -> Result<(), CommandError> {
+async fn put(
+    end: &PeeringSide<'_>,
+    object: &Object,
+    options: CreateOptions,
+) -> Result<(), CommandError> {
     match object {
         Object::Configuration(object) => {
-            write(end, object, making).await?;
-            if making.waits {
+            write(end, object, options).await?;
+            if options.waits {
                 until_configured(end, &object.name_any()).await?;
                 end.done("Configuration is ready");
             }
         }
         Object::GatewayServer(object) => {
-            write(end, object, making).await?;
-            if making.waits {
+            write(end, object, options).await?;
+            if options.waits {
                 let server = until_ready(end, &object.name_any(), is_server_ready).await?;
-                let asked = Asked::from(&server);
-                until_rolled_out(end, &asked).await?;
-                until_addressed(end, &asked).await?;
+                let requested = Requested::from(&server);
+                until_rolled_out(end, &requested).await?;
+                until_addressed(end, &requested).await?;
                 end.done("GatewayServer is ready");
             }
         }
         Object::GatewayClient(object) => {
-            write(end, object, making).await?;
-            if making.waits {
+            write(end, object, options).await?;
+            if options.waits {
                 let client = until_ready(end, &object.name_any(), is_client_ready).await?;
-                until_rolled_out(end, &Asked::from(&client)).await?;
+                until_rolled_out(end, &Requested::from(&client)).await?;
                 end.done("GatewayClient is ready");
             }
         }
-        Object::PublicKey(object) => write(end, object, making).await?,
+        Object::PublicKey(object) => write(end, object, options).await?,
     }
 
     Ok(())
 }
 
-/// Writes `object`; an existing one is kept, or overwritten if the user says so.
-async fn write<K>(end: &End<'_>, object: &K, making: Making) -> Result<(), CommandError>
+/// Writes `object`; an existing one is kept, or overwritten if the user permits that.
+async fn write<K>(
+    end: &PeeringSide<'_>,
+    object: &K,
+    options: CreateOptions,
+) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Serialize,
@@ -259,7 +277,7 @@ where
     let done = match place_of(end, object).await? {
         Place::Free => "created",
         Place::Taken(differences) if differences.is_empty() => "unchanged",
-        Place::Taken(_) if making.overwrites => "configured",
+        Place::Taken(_) if options.overwrites => "configured",
         Place::Taken(differences) => {
             let differences: Vec<_> = differences.iter().map(ToString::to_string).collect();
             return Err(CommandError::Exists {
@@ -289,7 +307,7 @@ fn is_client_ready(client: &GatewayClient) -> Progress<()> {
 }
 
 async fn until_ready<K>(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     name: &str,
     judge: impl Fn(&K) -> Progress<()>,
 ) -> Result<K, CommandError>
@@ -298,7 +316,7 @@ where
     K: Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (kind, namespace) = (K::kind(&()), &end.namespace);
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("{kind} {name} to be ready"),
         look_at: format!("kubectl describe {} {name} -n {namespace}", kind.to_lowercase()),
     };
@@ -321,7 +339,7 @@ where
 ///
 /// [`CommandError`], also if there is no such object.
 pub async fn delete<K>(
-    contact: &Contact,
+    context: &ClusterContext,
     name: &str,
     waits: bool,
     session: Session<'_>,
@@ -330,8 +348,8 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let end = End::alone(contact, namespace.clone(), session);
+    let namespace = context.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let end = PeeringSide::alone(context, namespace.clone(), session);
     if !write::delete::<K>(&end, name).await? {
         return Err(CommandError::NoObject {
             side: end.side,

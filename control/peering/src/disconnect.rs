@@ -15,9 +15,9 @@ use strait_api::{
     Configuration, Connection, GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer,
 };
 
-use super::contact::{End, Ends};
-use super::wait::{Awaited, Progress, named, until};
-use super::write::{delete_all, held, until_gone};
+use super::context::{PeeringSide, PeeringSides};
+use super::wait::{Progress, WaitTarget, named, until};
+use super::write::{delete_all, held_by, until_gone};
 use super::{CommandError, Pair, Session};
 
 /// Deletes both gateways, with the objects that they own.
@@ -30,7 +30,7 @@ pub async fn disconnect(
     waits: bool,
     session: Session<'_>,
 ) -> Result<(), CommandError> {
-    let ends = meet(pair, session).await?;
+    let ends = connect_both(pair, session).await?;
 
     delete_gateways(&ends, waits).await
 }
@@ -41,7 +41,7 @@ pub async fn disconnect(
 ///
 /// [`CommandError`]. Another call deletes the rest.
 pub async fn reset(pair: &Pair, waits: bool, session: Session<'_>) -> Result<(), CommandError> {
-    let ends = meet(pair, session).await?;
+    let ends = connect_both(pair, session).await?;
     delete_gateways(&ends, waits).await?;
     for end in ends.both() {
         delete::<Configuration>(end, "Network configuration", waits).await?;
@@ -50,8 +50,11 @@ pub async fn reset(pair: &Pair, waits: bool, session: Session<'_>) -> Result<(),
     Ok(())
 }
 
-async fn meet<'a>(pair: &Pair, session: Session<'a>) -> Result<Ends<'a>, CommandError> {
-    let ends = Ends::meet(pair, session).await?;
+async fn connect_both<'a>(
+    pair: &Pair,
+    session: Session<'a>,
+) -> Result<PeeringSides<'a>, CommandError> {
+    let ends = PeeringSides::connect_both(pair, session).await?;
     for end in ends.both() {
         end.done("Cluster identity correctly retrieved");
     }
@@ -59,7 +62,7 @@ async fn meet<'a>(pair: &Pair, session: Session<'a>) -> Result<Ends<'a>, Command
     Ok(ends)
 }
 
-async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandError> {
+async fn delete_gateways(ends: &PeeringSides<'_>, waits: bool) -> Result<(), CommandError> {
     for end in ends.both() {
         delete_gateway::<GatewayClient, WgGatewayClient>(end, "Gateway client", waits).await?;
     }
@@ -78,7 +81,11 @@ async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandErro
 }
 
 /// [`delete`] of a gateway: a `K`, from which a template makes a `C`. It is gone when none of its pods runs any more.
-async fn delete_gateway<K, C>(end: &End<'_>, what: &str, waits: bool) -> Result<(), CommandError>
+async fn delete_gateway<K, C>(
+    end: &PeeringSide<'_>,
+    what: &str,
+    waits: bool,
+) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + 'static,
@@ -110,7 +117,7 @@ where
 }
 
 /// The children of the peering; `None` where they may not be listed, or where the kind does not exist.
-async fn made<C>(end: &End<'_>) -> Result<Option<Vec<C>>, CommandError>
+async fn made<C>(end: &PeeringSide<'_>) -> Result<Option<Vec<C>>, CommandError>
 where
     C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     C: Clone + Debug + DeserializeOwned,
@@ -127,13 +134,16 @@ where
 }
 
 /// Waits until the operator has removed its finalizer from a child, and the child is gone.
-async fn until_released<C>(end: &End<'_>, selection: watcher::Config) -> Result<(), CommandError>
+async fn until_released<C>(
+    end: &PeeringSide<'_>,
+    selection: watcher::Config,
+) -> Result<(), CommandError>
 where
     C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     C: Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (kind, namespace) = (C::kind(&()), &end.namespace);
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("{kind} to be deleted"),
         look_at: format!("kubectl get {},deployments,pods -n {namespace}", C::plural(&())),
     };
@@ -143,14 +153,14 @@ where
             let name = first.name_any();
             Progress::NotYet(format!(
                 "{kind} {name}{}, and with it stays Deployment gw-{name}, whose pods run on: is the operator of this cluster running?",
-                held(*first)
+                held_by(*first)
             ))
         }))
     })
     .await
 }
 
-async fn delete<K>(end: &End<'_>, what: &str, waits: bool) -> Result<(), CommandError>
+async fn delete<K>(end: &PeeringSide<'_>, what: &str, waits: bool) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + 'static,

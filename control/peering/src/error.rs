@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use strait_ipam::RehearsalError;
+use strait_ipam::DryRunError;
 
 use super::{PrefixesError, Side};
 
@@ -12,8 +12,8 @@ use super::{PrefixesError, Side};
 pub enum CommandError {
     /// A call of the API server of `side` failed while the verb was `doing` something. It `is_forbidden` if the user
     /// lacks a right, and nothing else is wrong.
-    #[error("{side}An error occurred while {doing}: {said}{remedy}")]
-    Call { side: Side, doing: String, said: String, remedy: &'static str, is_forbidden: bool },
+    #[error("{side}An error occurred while {doing}: {error_text}{remedy}")]
+    Call { side: Side, doing: String, error_text: String, remedy: &'static str, is_forbidden: bool },
     /// A condition was not reached in time.
     #[error(transparent)]
     Timeout(Box<TimeoutError>),
@@ -84,8 +84,8 @@ pub enum CommandError {
         flag: &'static str,
     },
     /// The API server rejects the Service.
-    #[error("{side}port {port} cannot be had on the nodes: {said}; choose another --{flag}")]
-    NodePort { side: Side, port: u16, said: String, flag: &'static str },
+    #[error("{side}port {port} cannot be had on the nodes: {error_text}; choose another --{flag}")]
+    NodePort { side: Side, port: u16, error_text: String, flag: &'static str },
     /// The port is not a node port, unless the API server was configured otherwise.
     #[error(
         "{side}port {port} is not among those of nodes, 30000 to 32767: choose another --{flag}, or {way_out} if this cluster has others"
@@ -115,11 +115,11 @@ pub enum CommandError {
     )]
     NoNetwork { side: Side, name: String, namespace: String },
     /// An object is invalid.
-    #[error("{what} cannot be read: {said}")]
-    Malformed { what: String, said: String },
+    #[error("{what} cannot be read: {error_text}")]
+    Malformed { what: String, error_text: String },
     /// The result of IPAM cannot be predicted.
     #[error("{side}{cause}")]
-    Rehearsal { side: Side, cause: RehearsalError },
+    DryRun { side: Side, cause: DryRunError },
     /// The operator could not start with its pools.
     #[error(
         "{side}the operator is told the pools {text:?}, which are none: name others with --pools"
@@ -152,7 +152,7 @@ impl CommandError {
             | Self::NodePortRange { .. }
             | Self::NoNetwork { .. }
             | Self::Malformed { .. }
-            | Self::Rehearsal { cause: RehearsalError::Unknown(_), .. }
+            | Self::DryRun { cause: DryRunError::Unknown(_), .. }
             | Self::NoPeer { .. } => true,
             Self::Aborted
             | Self::Exists { .. }
@@ -163,9 +163,7 @@ impl CommandError {
             | Self::NoKey { .. }
             | Self::NoSecret { .. }
             | Self::NoObject { .. }
-            | Self::Rehearsal {
-                cause: RehearsalError::Failed(_) | RehearsalError::Restless, ..
-            }
+            | Self::DryRun { cause: DryRunError::Failed(_) | DryRunError::NoEnd, .. }
             | Self::Pools { .. }
             | Self::Format(_) => false,
         }
@@ -176,7 +174,7 @@ impl CommandError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{side}Failed waiting for {awaited}: not within {}; found {found}{}; look at `{look_at}`",
-    in_words(*timeout),
+    duration_text(*timeout),
     cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default()
 )]
 pub struct TimeoutError {
@@ -194,7 +192,7 @@ pub struct TimeoutError {
     pub look_at: String,
 }
 
-fn in_words(duration: Duration) -> String {
+fn duration_text(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
         format!("{}s", duration.as_secs())
     } else {

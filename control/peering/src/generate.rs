@@ -7,8 +7,8 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{GatewayClient, GatewayServer};
 
-use super::contact::{End, own_id};
-use super::{CommandError, Contact, Format, Session, forge, keys, write};
+use super::context::{PeeringSide, own_id};
+use super::{ClusterContext, CommandError, Format, Session, builders, keys, write};
 
 /// The object to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,23 +28,23 @@ pub enum Generate {
 ///
 /// [`CommandError`] if a part is not known yet.
 pub async fn generate(
-    contact: &Contact,
+    context: &ClusterContext,
     wanted: &Generate,
     format: Format,
     session: Session<'_>,
 ) -> Result<String, CommandError> {
-    let id = own_id(contact, session).await?;
-    let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let end = End::alone(contact, namespace, session);
+    let id = own_id(context, session).await?;
+    let namespace = context.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let end = PeeringSide::alone(context, namespace, session);
 
     let text = match wanted {
         Generate::Configuration => {
             let prefixes = end.prefixes().await?;
-            write::text(&forge::configuration(&id, None, &id, &prefixes), format)
+            write::text(&builders::configuration(&id, None, &id, &prefixes), format)
         }
         Generate::PublicKey { mode, name } => {
             let key = key(end, *mode, name).await?;
-            write::text(&forge::public_key(&id, None, &id, key, None), format)
+            write::text(&builders::public_key(&id, None, &id, key, None), format)
         }
     };
 
@@ -52,7 +52,11 @@ pub async fn generate(
 }
 
 /// The public key of a gateway of this cluster.
-async fn key(end: End<'_>, mode: Mode, name: &str) -> Result<[u8; KEY_BYTES], CommandError> {
+async fn key(
+    end: PeeringSide<'_>,
+    mode: Mode,
+    name: &str,
+) -> Result<[u8; KEY_BYTES], CommandError> {
     let Gateway { other, uid, reference } = gateway(&end, mode, name).await?;
     let end = end.with(&other);
     let api = end.api::<Secret>();
@@ -82,7 +86,7 @@ struct Gateway {
     reference: Option<ObjectReference>,
 }
 
-async fn gateway(end: &End<'_>, mode: Mode, name: &str) -> Result<Gateway, CommandError> {
+async fn gateway(end: &PeeringSide<'_>, mode: Mode, name: &str) -> Result<Gateway, CommandError> {
     let doing = format!("reading {} {name} in namespace {}", kind(mode), end.namespace);
     let found = match mode {
         Mode::Server => {

@@ -1,7 +1,7 @@
 //! The state of clusters and peerings: `info`, `info peer` and `status`.
 
+mod display;
 mod peer;
-mod words;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
@@ -16,8 +16,8 @@ use strait_api::labels::{EXTERNAL_CIDR, POD_CIDR};
 use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
 use strait_plan::objects::{cluster_id, of_cluster};
 
-use super::contact::{End, own_id};
-use super::{CommandError, Contact, Session, cause, prefixes};
+use super::context::{PeeringSide, own_id};
+use super::{ClusterContext, CommandError, Session, cause, prefixes};
 
 use peer::Objects;
 pub use peer::{CidrPair, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
@@ -56,10 +56,10 @@ pub struct NetworkInfo {
 /// # Errors
 ///
 /// [`CommandError`] if it does not answer.
-pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, CommandError> {
-    let cluster_id = own_id(contact, session).await?;
-    let namespace = contact.liqo_namespace.clone();
-    let end = End::alone(contact, namespace.clone(), session);
+pub async fn info(context: &ClusterContext, session: Session<'_>) -> Result<Info, CommandError> {
+    let cluster_id = own_id(context, session).await?;
+    let namespace = context.liqo_namespace.clone();
+    let end = PeeringSide::alone(context, namespace.clone(), session);
     let networks = list::<Network>(&end, end.api()).await?;
     let of_type = |wanted| {
         let found = prefixes::of_type(&networks, wanted)
@@ -82,15 +82,15 @@ pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, Comma
 ///
 /// [`CommandError`] if it does not answer, or if there is no peering with one of `ids`.
 pub async fn peers(
-    contact: &Contact,
+    context: &ClusterContext,
     ids: &[String],
     session: Session<'_>,
 ) -> Result<Vec<PeerInfo>, CommandError> {
-    let end = End::alone(contact, contact.namespace.clone().unwrap_or_default(), session);
-    let configurations = list::<Configuration>(&end, scope(&end, contact)).await?;
-    let servers = list::<GatewayServer>(&end, scope(&end, contact)).await?;
-    let clients = list::<GatewayClient>(&end, scope(&end, contact)).await?;
-    let connections = list::<Connection>(&end, scope(&end, contact)).await?;
+    let end = PeeringSide::alone(context, context.namespace.clone().unwrap_or_default(), session);
+    let configurations = list::<Configuration>(&end, scope(&end, context)).await?;
+    let servers = list::<GatewayServer>(&end, scope(&end, context)).await?;
+    let clients = list::<GatewayClient>(&end, scope(&end, context)).await?;
+    let connections = list::<Connection>(&end, scope(&end, context)).await?;
     let deployments = deployments(&end, &servers, &clients).await?;
     let known: BTreeSet<_> = configurations
         .iter()
@@ -136,17 +136,17 @@ pub async fn peers(
 }
 
 /// The namespace that was named, or all.
-fn scope<K>(end: &End<'_>, contact: &Contact) -> Api<K>
+fn scope<K>(end: &PeeringSide<'_>, context: &ClusterContext) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    match &contact.namespace {
+    match &context.namespace {
         Some(namespace) => Api::namespaced(end.client.clone(), namespace),
         None => Api::all(end.client.clone()),
     }
 }
 
-async fn list<K>(end: &End<'_>, api: Api<K>) -> Result<Vec<K>, CommandError>
+async fn list<K>(end: &PeeringSide<'_>, api: Api<K>) -> Result<Vec<K>, CommandError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -158,7 +158,7 @@ where
 
 /// The Deployments of all gateways, by namespace and name of the gateway.
 async fn deployments(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     servers: &[GatewayServer],
     clients: &[GatewayClient],
 ) -> Result<BTreeMap<(Option<String>, String), Deployment>, CommandError> {

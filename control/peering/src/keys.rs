@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use strait_api::labels::GATEWAY_RESOURCE;
 use strait_api::public_key::KEY_BYTES;
 
-use super::wait::is_left_over;
+use super::wait::is_stale;
 use super::{CommandError, Side};
 
 /// The public entry of a Secret.
@@ -28,7 +28,7 @@ pub(super) fn of_gateway<'a>(
     reference: Option<&ObjectReference>,
 ) -> Result<Option<&'a Secret>, CommandError> {
     let secrets: Vec<_> =
-        secrets.iter().copied().filter(|secret| !is_left_over(*secret, uid)).collect();
+        secrets.iter().copied().filter(|secret| !is_stale(*secret, uid)).collect();
     let named = reference.and_then(|reference| reference.name.as_deref());
     if let Some(named) = named {
         return Ok(secrets.into_iter().find(|secret| secret.name_any() == named));

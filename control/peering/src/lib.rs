@@ -1,7 +1,7 @@
-//! The verbs of the command line, for one cluster or two, without a terminal.
+//! The commands for one cluster or two. A command without its flags and its terminal is called a verb here.
 //!
-//! The verbs, the order of their steps and their output are those of Liqo's documentation, so that its users and their
-//! scripts can go on using them.
+//! The verbs, the order of their steps and their output are those of Liqo's documentation, so that users of Liqo and
+//! their scripts can go on.
 //!
 //! # Invariants
 //!
@@ -10,22 +10,22 @@
 //! - Waiting is watching: a verb goes on when the condition holds; on timeout it reports the last state that it saw.
 //!
 //! # Not here
-//! Flags, terminals and exit codes (see `strait-gateway`); the controllers that make gateways from
-//! these objects (see [`crate::operator`]).
-//! these objects (see `strait-operator`).
+//!
+//! The controllers that make gateways from these objects (see `strait-operator`).
 
 #![forbid(unsafe_code)]
 
 mod api_error;
+mod builders;
 mod cause;
 mod check;
 pub mod cli;
 mod connect;
-mod contact;
+mod context;
 mod create;
 mod disconnect;
 mod error;
-mod forge;
+mod flag_or_env;
 mod generate;
 mod info;
 mod keys;
@@ -35,18 +35,17 @@ mod preflight;
 mod report;
 #[cfg(test)]
 mod tests;
-mod told;
 mod wait;
 mod write;
 
+pub(crate) use builders::{CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, SERVER_TEMPLATE};
+pub use builders::{Exposure, NodePort, ServiceType};
 pub use check::{Finding, Findings, Severity, check, check_pair};
-pub use connect::{Connect, ExposureWanted, TemplateWanted, connect, initialize};
-pub use contact::{Contact, Marks, Pair};
-pub use create::{Create, Making, create, delete};
+pub use connect::{Connect, TemplateFlags, TypedExposure, connect, initialize};
+pub use context::{ClusterContext, Marks, Pair};
+pub use create::{Create, CreateOptions, create, delete};
 pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
-pub(crate) use forge::{CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, SERVER_TEMPLATE};
-pub use forge::{Exposure, PortWanted, ServiceType};
 pub use generate::{Generate, generate};
 pub use info::{
     CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,

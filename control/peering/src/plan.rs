@@ -1,16 +1,16 @@
 //! `plan`: predicts the effects of a change. Reads, and writes nothing.
 //!
 //! Prefixes and addresses are those that IPAM would allocate: its own code runs on a copy of the objects (see
-//! `strait_ipam::Rehearsal`). The result is the difference from the present state, so it includes what the operator
+//! `strait_ipam::DryRun`). The result is the difference from the present state, so it includes what the operator
 //! has yet to do.
 
 mod change;
 mod connect;
 mod copy;
 mod disconnect;
+mod display;
+mod environment;
 mod file;
-mod surroundings;
-mod words;
 
 use std::collections::BTreeSet;
 
@@ -21,17 +21,17 @@ use strait_api::labels::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, REMOTE_CLUSTER_I
 use strait_ipam::Pools;
 use strait_plan::objects::cluster_id;
 
-use super::contact::{End, own_id};
-use super::report::Quiet;
-use super::{CommandError, Contact, Session, Side};
+use super::context::{PeeringSide, own_id};
+use super::report::WarningsOnly;
+use super::{ClusterContext, CommandError, Session, Side};
 
 pub use change::{Action, Change, Conflict, Field};
 pub use connect::plan_connect;
-use copy::Copied;
+use copy::ClusterCopy;
 pub(super) use copy::OPERATOR;
 pub use disconnect::{plan_disconnect, plan_reset};
+pub(super) use environment::{NodeConflict, node_conflicts};
 pub use file::objects;
-pub(super) use surroundings::{NodeConflict, node_conflicts};
 
 /// The predicted differences. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -49,7 +49,7 @@ pub struct ClusterPlan {
     /// The cluster id.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// In the order of kinds and names.
+    /// The refusals, in the order of kinds and names.
     pub changes: Vec<Change>,
     /// What could not be allocated, or would conflict.
     pub conflicts: Vec<Conflict>,
@@ -81,24 +81,24 @@ pub enum Proposal {
     Network { name: String, cidr: Prefix },
 }
 
-/// The effects of `proposal` on the cluster of `contact`. IPAM allocates from `pools`; by default from those of its
+/// The effects of `proposal` on the cluster of `context`. IPAM allocates from `pools`; by default from those of its
 /// Deployment.
 ///
 /// # Errors
 ///
 /// [`CommandError`] if a part cannot be read, or is invalid.
 pub async fn plan(
-    contact: &Contact,
+    context: &ClusterContext,
     proposal: &Proposal,
     pools: Option<&Pools>,
     session: Session<'_>,
 ) -> Result<Plan, CommandError> {
-    let quiet = Quiet(session.report);
+    let quiet = WarningsOnly(session.report);
     let session = Session { report: &quiet, ..session };
-    let cluster_id = own_id(contact, session).await?;
-    let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let end = End::alone(contact, namespace, session);
-    let mut copied = Copied::read(&end, pools).await?;
+    let cluster_id = own_id(context, session).await?;
+    let namespace = context.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let end = PeeringSide::alone(context, namespace, session);
+    let mut copied = ClusterCopy::read(&end, pools).await?;
     match proposal {
         Proposal::Apply { objects } => apply(&end, &mut copied, objects).await?,
         Proposal::Network { name, cidr } => replace(&end, &mut copied, name, *cidr).await?,
@@ -108,7 +108,11 @@ pub async fn plan(
 }
 
 /// Puts `objects` into the copy, each in its namespace or in that of the context.
-async fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<(), CommandError> {
+async fn apply(
+    end: &PeeringSide<'_>,
+    copied: &mut ClusterCopy,
+    objects: &[Value],
+) -> Result<(), CommandError> {
     let mut namespaces = BTreeSet::new();
     for object in objects {
         let mut object = object.clone();
@@ -128,8 +132,8 @@ async fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<
 
 /// Gives a `Network` of the installation another prefix.
 async fn replace(
-    end: &End<'_>,
-    copied: &mut Copied,
+    end: &PeeringSide<'_>,
+    copied: &mut ClusterCopy,
     name: &str,
     cidr: Prefix,
 ) -> Result<(), CommandError> {
@@ -158,7 +162,7 @@ async fn replace(
     });
     copied.delete("Network", namespace, name);
     // Only then is its former prefix free.
-    copied.settle(end).await?;
+    copied.run_operator(end).await?;
     copied.put(end, &object)?;
     let label = format!("/metadata/labels/{}", NETWORK_TYPE.replace('/', "~1"));
     let type_ = text(&label).unwrap_or_default();
@@ -197,7 +201,7 @@ fn networks(objects: &[Value]) -> Vec<Network> {
     of_kind.filter_map(|object| serde_json::from_value(object.clone()).ok()).collect()
 }
 
-/// The description of a `Network`: the remote prefix that it stands for, if any.
+/// The description of a `Network`: the remote prefix that it is the local one of, if any.
 fn described(network: &Network) -> String {
     match cluster_id(network) {
         Some(id) => format!("the name of {} of {id}", network.spec.cidr),

@@ -11,9 +11,9 @@ use kube::core::GroupVersion;
 use serde_json::Value;
 use strait_api::identity::Mode;
 
-use super::contact::End;
-use super::forge::{Exposure, ServiceType, TemplateRef};
-use super::{CommandError, PortWanted, Side};
+use super::builders::{Exposure, ServiceType, TemplateRef};
+use super::context::PeeringSide;
+use super::{CommandError, NodePort, Side};
 
 /// The kinds of Liqo's templates, by their plurals in paths.
 const KNOWN: [(&str, &str); 2] = [
@@ -109,7 +109,7 @@ pub(super) struct TypedTemplate<'a> {
 
 /// Its kind, and the spec of the template; `None` if it is not to be checked.
 pub(super) async fn template(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     typed: &TypedTemplate<'_>,
     is_checked: bool,
 ) -> Result<(TemplateRef, Option<Value>), CommandError> {
@@ -151,7 +151,10 @@ const fn flag(side: Side, mode: Mode) -> &'static str {
 }
 
 /// The API resource of the kind.
-async fn resource(end: &End<'_>, typed: &TypedTemplate<'_>) -> Result<ApiResource, CommandError> {
+async fn resource(
+    end: &PeeringSide<'_>,
+    typed: &TypedTemplate<'_>,
+) -> Result<ApiResource, CommandError> {
     let TypedTemplate { mode, type_, .. } = typed;
     let unknown = || CommandError::NoTemplateType {
         side: end.side,
@@ -202,7 +205,7 @@ pub(super) fn check_fields(
         Err(CommandError::TemplateField { side, name, field, place, expression, flag })
     };
 
-    if exposure.node_port != PortWanted::Any && !has(FIRST_PORT, "nodePort") {
+    if exposure.node_port != NodePort::Any && !has(FIRST_PORT, "nodePort") {
         let flags = ["node-port", "gw-server-service-nodeport"];
         return lacks(FIRST_PORT, "nodePort", ".Spec.Endpoint.NodePort", flags);
     }
@@ -214,10 +217,13 @@ pub(super) fn check_fields(
     Ok(())
 }
 
-/// Whether the requested node port is free. A dry run asks the API server; whether the port is in its range it tells
-/// only on a real creation.
-pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), CommandError> {
-    let PortWanted::Exactly(port) = exposure.node_port else { return Ok(()) };
+/// Whether the requested node port is free. A dry run asks the API server; a port outside of its range
+/// is rejected only on a real creation.
+pub(super) async fn node_port(
+    end: &PeeringSide<'_>,
+    exposure: &Exposure,
+) -> Result<(), CommandError> {
+    let NodePort::Exactly(port) = exposure.node_port else { return Ok(()) };
     if exposure.service_type == ServiceType::ClusterIp {
         return Ok(());
     }
@@ -251,7 +257,12 @@ pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), 
         Some(Some(message)) => {
             let message =
                 message.rsplit_once("nodePort: ").map_or(message.as_str(), |(_, message)| message);
-            Err(CommandError::NodePort { side: end.side, port, said: message.to_owned(), flag })
+            Err(CommandError::NodePort {
+                side: end.side,
+                port,
+                error_text: message.to_owned(),
+                flag,
+            })
         }
     }
 }

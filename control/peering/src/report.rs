@@ -65,9 +65,9 @@ pub trait Report {
 }
 
 /// Passes warnings on, and not the steps.
-pub(super) struct Quiet<'a>(pub(super) &'a dyn Report);
+pub(super) struct WarningsOnly<'a>(pub(super) &'a dyn Report);
 
-impl Report for Quiet<'_> {
+impl Report for WarningsOnly<'_> {
     fn done(&self, _: Side, _: &str) {}
 
     fn warn(&self, side: Side, text: &str) {

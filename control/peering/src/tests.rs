@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use strait_api::{Configuration, Network};
 use strait_kube::within::fixtures::{parts, value};
 
-use super::contact::check_id;
-use super::forge::{Exposure, PortWanted, ServiceType};
+use super::builders::{Exposure, NodePort, ServiceType};
+use super::context::check_id;
 use super::preflight::check_fields;
 use super::wait::Progress;
 use super::{
@@ -72,15 +72,15 @@ fn a_service_is_kept_unless_it_differs() {
     let wanted = Exposure {
         service_type: ServiceType::NodePort,
         port: 51840,
-        node_port: PortWanted::Any,
+        node_port: NodePort::Any,
         load_balancer_ip: None,
     };
     let differs = |wanted: &Exposure| wanted.difference(&found).unwrap_or_default();
 
     assert_eq!(wanted.difference(&found), None);
-    let same = Exposure { node_port: PortWanted::Exactly(30742), ..wanted.clone() };
+    let same = Exposure { node_port: NodePort::Exactly(30742), ..wanted.clone() };
     assert_eq!(same.difference(&found), None);
-    let other = Exposure { node_port: PortWanted::Exactly(30743), ..wanted.clone() };
+    let other = Exposure { node_port: NodePort::Exactly(30743), ..wanted.clone() };
     assert_eq!(differs(&other), "another port on the nodes");
     assert_eq!(differs(&Exposure { port: 51820, ..wanted.clone() }), "another port");
     let other = Exposure { service_type: ServiceType::ClusterIp, ..wanted.clone() };
@@ -96,7 +96,7 @@ fn the_shipped_template_passes_every_field_on() {
     let everything = Exposure {
         service_type: ServiceType::LoadBalancer,
         port: 51840,
-        node_port: PortWanted::Exactly(30742),
+        node_port: NodePort::Exactly(30742),
         load_balancer_ip: Some("198.51.100.7".to_owned()),
     };
     let check = |spec: &Value| check_fields(Side::Only, "t", spec, &everything);
@@ -220,7 +220,7 @@ proptest! {
                 && text.starts_with(is_good)
                 && text.ends_with(is_good)
         };
-        let is_one = is_label(&id) && is_label(&super::contact::tenant_namespace(&id));
+        let is_one = is_label(&id) && is_label(&super::context::tenant_namespace(&id));
 
         prop_assert_eq!(check_id(Side::Local, &id).is_ok(), is_one);
     }

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use strait_kube::watch::WATCH_SECONDS;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::api_error::{is_for_good, pauses, said};
-use super::contact::End;
+use super::api_error::{api_error_text, is_permanent, pauses};
+use super::context::PeeringSide;
 use super::{CommandError, TimeoutError, api_error, cause};
 
 /// Effectively without limit, and short enough for every clock.
@@ -47,15 +47,15 @@ pub(super) enum Progress<T> {
 
 /// What is waited for, in words.
 #[derive(Clone, Debug)]
-pub(super) struct Awaited {
+pub(super) struct WaitTarget {
     /// After "waiting for".
     pub(super) what: String,
     /// A command that shows more.
     pub(super) look_at: String,
 }
 
-impl Awaited {
-    fn missed(&self, end: &End<'_>, found: String) -> CommandError {
+impl WaitTarget {
+    fn missed(&self, end: &PeeringSide<'_>, found: String) -> CommandError {
         CommandError::Timeout(Box::new(TimeoutError {
             side: end.side,
             awaited: self.what.clone(),
@@ -69,10 +69,10 @@ impl Awaited {
 
 /// Watches the objects of `selection` until `judge` accepts them.
 pub(super) async fn until<K, T>(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     api: Api<K>,
     selection: watcher::Config,
-    awaited: &Awaited,
+    awaited: &WaitTarget,
     judge: impl Fn(&[&K]) -> Result<Progress<T>, CommandError>,
 ) -> Result<T, CommandError>
 where
@@ -116,10 +116,10 @@ where
         };
         if let Some(error) = error {
             match cause(error) {
-                Some(cause) if is_for_good(&cause) => {
+                Some(cause) if is_permanent(&cause) => {
                     return Err(end.failed(&format!("waiting for {}", awaited.what), &cause));
                 }
-                Some(cause) => found = format!("no API server: {}", said(&cause)),
+                Some(cause) => found = format!("no API server: {}", api_error_text(&cause)),
                 None => {}
             }
         }
@@ -134,10 +134,10 @@ where
 /// The same for an object of the gateway called `gateway`: on a timeout, the error has the cause, as far as it is
 /// known.
 pub(super) async fn until_of_gateway<K, T>(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     gateway: &str,
     (api, selection): (Api<K>, watcher::Config),
-    awaited: &Awaited,
+    awaited: &WaitTarget,
     judge: impl Fn(&[&K]) -> Result<Progress<T>, CommandError>,
 ) -> Result<T, CommandError>
 where
@@ -148,7 +148,7 @@ where
 
 /// Whether `object` is left of a former gateway, not of the one with this `uid`, and about to be deleted with it. An
 /// object of a user belongs to no gateway.
-pub(super) fn is_left_over<K: Resource>(object: &K, uid: Option<&String>) -> bool {
+pub(super) fn is_stale<K: Resource>(object: &K, uid: Option<&String>) -> bool {
     let is_gateway = |kind: &str| ["GatewayServer", "GatewayClient"].contains(&kind);
     let mut gateways =
         object.owner_references().iter().filter(|owner| is_gateway(&owner.kind)).peekable();

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use strait_kube::within::{Difference, differences, is_within};
 
 use super::CommandError;
-use super::contact::End;
-use super::wait::{Awaited, Progress, until};
+use super::context::PeeringSide;
+use super::wait::{Progress, WaitTarget, until};
 
 /// The field manager of verbs.
 const FIELD_MANAGER: &str = "strait";
@@ -64,7 +64,7 @@ pub(super) enum Place {
 }
 
 /// The present state of `object`.
-pub(super) async fn place_of<K>(end: &End<'_>, object: &K) -> Result<Place, CommandError>
+pub(super) async fn place_of<K>(end: &PeeringSide<'_>, object: &K) -> Result<Place, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Serialize,
@@ -74,7 +74,7 @@ where
     let found = end.call(&doing, async || api.get_opt(&name).await).await?;
     let Some(found) = found else { return Ok(Place::Free) };
     let mut object = object.clone();
-    end.marks.put_on(&mut object);
+    end.marks.add_to(&mut object);
     let wanted = serde_json::to_value(&object).map_err(FormatError::Json)?;
     let found = serde_json::to_value(&found).map_err(FormatError::Json)?;
 
@@ -84,7 +84,7 @@ where
 /// Applies `object`, without the fields of others; returns the object as the server has it then.
 ///
 /// The verb acts for the user: it takes fields over from other managers.
-pub(super) async fn apply<K>(end: &End<'_>, object: &K) -> Result<K, CommandError>
+pub(super) async fn apply<K>(end: &PeeringSide<'_>, object: &K) -> Result<K, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Serialize,
@@ -94,7 +94,7 @@ where
     let what = format!("{} {name} in namespace {}", K::kind(&()), end.namespace);
     let found = end.call(&format!("reading {what}"), async || api.get_opt(&name).await).await?;
     let mut object = object.clone();
-    end.marks.put_on(&mut object);
+    end.marks.add_to(&mut object);
     let wanted = serde_json::to_value(&object).map_err(FormatError::Json)?;
     if let Some(found) = found
         && is_within(&wanted, &serde_json::to_value(&found).map_err(FormatError::Json)?)
@@ -110,7 +110,7 @@ where
 }
 
 /// Deletes the objects of a kind that belong to the peering; returns whether there were any.
-pub(super) async fn delete_all<K>(end: &End<'_>) -> Result<bool, CommandError>
+pub(super) async fn delete_all<K>(end: &PeeringSide<'_>) -> Result<bool, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned,
@@ -124,7 +124,7 @@ where
 }
 
 /// Deletes one object; returns whether it existed.
-pub(super) async fn delete<K>(end: &End<'_>, name: &str) -> Result<bool, CommandError>
+pub(super) async fn delete<K>(end: &PeeringSide<'_>, name: &str) -> Result<bool, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned,
@@ -142,7 +142,7 @@ where
 
 /// Waits until none of the objects that `selection` selects is left.
 pub(super) async fn until_gone<K>(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     selection: watcher::Config,
 ) -> Result<(), CommandError>
 where
@@ -150,7 +150,7 @@ where
     K: Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (kind, namespace) = (K::kind(&()), &end.namespace);
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("{kind} to be deleted"),
         look_at: format!("kubectl get {} -n {namespace} -o yaml", K::plural(&())),
     };
@@ -158,14 +158,16 @@ where
     until(end, end.api::<K>(), selection, &awaited, |left| {
         Ok(match left {
             [] => Progress::Done(()),
-            [first, ..] => Progress::NotYet(format!("{kind} {}{}", first.name_any(), held(*first))),
+            [first, ..] => {
+                Progress::NotYet(format!("{kind} {}{}", first.name_any(), held_by(*first)))
+            }
         })
     })
     .await
 }
 
 /// What holds `object` back, in words.
-pub(super) fn held(object: &impl Resource) -> String {
+pub(super) fn held_by(object: &impl Resource) -> String {
     match object.finalizers() {
         [] => String::new(),
         finalizers => format!(" held by its finalizers {}", finalizers.join(", ")),

@@ -37,9 +37,9 @@ pub const IN_FORCE: &str = "strait.io/InForce";
 pub struct Verdict {
     /// The object.
     pub object: ObjectReference,
-    /// The generation that was judged.
+    /// The generation that the verdict is about.
     pub generation: Option<i64>,
-    /// The resource version that was judged; it covers the status too.
+    /// The resource version that the verdict is about; it covers the status too.
     pub resource_version: Option<String>,
     /// The outcome.
     pub outcome: Outcome,
@@ -115,7 +115,7 @@ impl Verdict {
     }
 
     /// Whether `condition` reports this outcome.
-    pub fn is_said_by(&self, condition: &Condition) -> bool {
+    pub fn is_reported_by(&self, condition: &Condition) -> bool {
         let said = (condition.status.as_str(), condition.reason.as_str(), &*condition.message);
 
         said == (self.outcome.status(), self.outcome.reason(), self.outcome.message())
@@ -170,7 +170,7 @@ pub fn merged(conditions: &[Value], verdict: &Verdict, now: Timestamp) -> Option
     let ours: Vec<&Value> = conditions.iter().filter(|condition| is_ours(condition)).collect();
     let former: Option<Condition> =
         ours.first().and_then(|&value| serde_json::from_value(value.clone()).ok());
-    if ours.len() == 1 && former.as_ref().is_some_and(|former| verdict.is_said_by(former)) {
+    if ours.len() == 1 && former.as_ref().is_some_and(|former| verdict.is_reported_by(former)) {
         return None;
     }
 

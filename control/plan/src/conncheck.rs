@@ -108,7 +108,7 @@ pub enum Ignored {
     /// A PONG for another cluster.
     OtherCluster,
     /// A PONG that answers no outstanding PING.
-    NotAsked,
+    Unexpected,
     /// A PONG without the nonce, from a gateway that repeats nonces, or with a wrong one.
     WrongNonce,
 }
@@ -227,7 +227,7 @@ impl ConnCheck {
             .enumerate()
             .rev()
             .find(|(_, probe)| probe.time_stamp == pong.time_stamp && !probe.is_answered)
-            .ok_or(Ignored::NotAsked)?;
+            .ok_or(Ignored::Unexpected)?;
         match pong.nonce {
             Some(nonce) if nonce == probe.nonce => self.repeats_nonces = true,
             None if !self.repeats_nonces => {}

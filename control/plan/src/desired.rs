@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use remap::Cluster;
 
 use crate::conditions::{self, Verdict};
-use crate::objects::{self, Asked, AskedPeer, Objects, Refusal, Scope};
-use crate::plan::{Rejection, Wanted, WantedPeer, without_rejected};
+use crate::objects::{self, Objects, Refusal, Requested, RequestedPeer, Scope};
+use crate::plan::{DesiredPeer, PlanInput, Rejection, without_rejected};
 
 /// The desired state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Desired {
     /// The peers that can be in force, in the order of their names.
-    pub peers: Vec<AskedPeer>,
+    pub peers: Vec<RequestedPeer>,
     /// The prefixes of this cluster.
     pub cluster: Cluster,
     /// What is wrong with an object by itself.
@@ -28,18 +28,20 @@ impl Desired {
     /// local prefix may hide.
     #[must_use]
     pub fn new(scope: &Scope, objects: &Objects, endpoints: &[IpAddr]) -> Self {
-        let asked = objects::read(scope, objects);
-        let peers = asked
+        let requested = objects::read(scope, objects);
+        let peers = requested
             .peers
             .iter()
-            .map(|peer| WantedPeer { endpoints: endpoints.to_vec(), ..peer.wanted.clone() });
-        let (left, rejected) =
-            without_rejected(Wanted { cluster: asked.cluster.clone(), peers: peers.collect() });
-        let verdicts = conditions::verdicts(scope, objects, &asked, &rejected);
+            .map(|peer| DesiredPeer { endpoints: endpoints.to_vec(), ..peer.desired.clone() });
+        let (left, rejected) = without_rejected(PlanInput {
+            cluster: requested.cluster.clone(),
+            peers: peers.collect(),
+        });
+        let verdicts = conditions::verdicts(scope, objects, &requested, &rejected);
 
-        let Asked { peers, cluster, refused } = asked;
+        let Requested { peers, cluster, refused } = requested;
         let peers = peers.into_iter().zip(left.peers);
-        let peers = peers.map(|(peer, wanted)| AskedPeer { wanted, ..peer }).collect();
+        let peers = peers.map(|(peer, wanted)| RequestedPeer { desired: wanted, ..peer }).collect();
 
         Self { peers, cluster, refused, rejected, verdicts }
     }

@@ -1,17 +1,17 @@
-//! What all objects come to: peers, one remapping table, rejections, and what to say of each object. Pure.
+//! Computes the desired state from all objects: peers, one remapping table, rejections and conditions. Pure.
 //!
-//! Level-triggered: the plan is a function of everything that is wanted now, never of the event that
-//! woke us. One bad rule loses itself and nobody else's.
+//! Level-triggered: the plan is a function of all objects as they are now, never of the event that triggered it. An
+//! invalid rule is rejected alone.
 //!
 //! # Invariants
 //!
 //! - The same input always yields the same plan.
-//! - What is rejected is named, with the value and the remedy; what is not rejected is in the table.
+//! - Each rejection has the value and the remedy; everything else is in the table.
 //!
 //! # Not here
 //!
-//! Clients, clocks and tasks (see `strait-kube`), packets and sockets (see `strait-engine`), which address becomes
-//! which (see `strait-remap`).
+//! Clients, clocks and tasks (see `strait-kube`), packets and sockets (see `strait-engine`), the translation of
+//! addresses (see `strait-remap`).
 
 #![forbid(unsafe_code)]
 
@@ -24,4 +24,4 @@ mod plan;
 pub mod status;
 
 pub use desired::Desired;
-pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan};
+pub use plan::{DesiredPeer, Plan, PlanInput, Rejection, plan};

@@ -31,9 +31,9 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
 
-use crate::plan::WantedPeer;
+use crate::plan::DesiredPeer;
 
-pub use configuration::{Judgement, LISTS, Name, judge, lists};
+pub use configuration::{LISTS, Name, ParsedConfiguration, lists, parse};
 pub use refusal::{Problem, Refusal};
 
 /// Which objects concern a gateway.
@@ -56,16 +56,16 @@ pub enum Remapping {
     #[default]
     Configurations,
     /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
-    Elsewhere,
+    External,
 }
 
 /// A peer that objects request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedPeer {
+pub struct RequestedPeer {
     /// The key of its gateway.
     pub public_key: [u8; KEY_BYTES],
     /// The rest of the peer. Its name is the id of the remote cluster.
-    pub wanted: WantedPeer,
+    pub desired: DesiredPeer,
     /// The object with the key.
     pub key_object: ObjectName,
     /// The object with the prefixes, if any.
@@ -103,9 +103,9 @@ impl fmt::Display for ObjectName {
 
 /// The result of reading all objects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct Requested {
     /// The peers, in the order of their names.
-    pub peers: Vec<AskedPeer>,
+    pub peers: Vec<RequestedPeer>,
     /// The prefixes of this cluster, from the `Configuration`s of the peers.
     pub cluster: Cluster,
     /// The refusals, in the order of kinds and names.
@@ -126,7 +126,7 @@ pub struct Objects {
 
 /// Reads what all objects request.
 #[must_use]
-pub fn read(scope: &Scope, objects: &Objects) -> Asked {
+pub fn read(scope: &Scope, objects: &Objects) -> Requested {
     let mut refused = Vec::new();
     let keys = keys(scope, sound(scope, &objects.public_keys, &mut refused), &mut refused);
     let configurations = sound(scope, &objects.configurations, &mut refused);
@@ -138,10 +138,10 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let mut behind = BTreeMap::new();
     for (id, (configuration, ())) in configurations {
         let mut wanted = bare(scope, &id);
-        let judgement = judge(configuration);
-        add(&judgement, &mut wanted);
-        local::add(&judgement, &mut cluster);
-        let problems = judgement.problems.into_iter();
+        let parsed = parse(configuration);
+        add(&parsed, &mut wanted);
+        local::add(&parsed, &mut cluster);
+        let problems = parsed.problems.into_iter();
         refused.extend(problems.map(|problem| Refusal::of(configuration, problem)));
         behind.insert(id, (wanted, ObjectName::of(configuration)));
     }
@@ -153,11 +153,11 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
             None => (bare(scope, &cluster), None),
         };
         let key_object = ObjectName::of(key_object);
-        peers.push(AskedPeer { public_key, wanted, key_object, prefixes_object });
+        peers.push(RequestedPeer { public_key, desired: wanted, key_object, prefixes_object });
     }
     refused.sort_by(|a, b| a.object().cmp(&b.object()));
 
-    Asked { peers, cluster, refused }
+    Requested { peers, cluster, refused }
 }
 
 /// The objects that concern a gateway and can be read.
@@ -256,8 +256,8 @@ fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
 }
 
 /// Adds the allowed IPs and rules of a `Configuration`. A prefix without a local name yet is withheld.
-fn add(judgement: &Judgement, wanted: &mut WantedPeer) {
-    for pair in &judgement.pairs {
+fn add(parsed: &ParsedConfiguration, wanted: &mut DesiredPeer) {
+    for pair in &parsed.pairs {
         match pair.name {
             Name::None => continue,
             Name::Same => {}
@@ -280,13 +280,13 @@ pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
 }
 
 /// A peer without its prefixes.
-fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
+fn bare(scope: &Scope, cluster: &str) -> DesiredPeer {
     let allowed_ips = match scope.remapping {
-        Remapping::Elsewhere => everything().collect(),
+        Remapping::External => everything().collect(),
         Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
     };
 
-    WantedPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
+    DesiredPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
 }
 
 /// Of both IP versions.

@@ -7,16 +7,16 @@ use remap::{Cluster, Conflict, PeerId, Prefix, PrefixMap, Rule, Table};
 
 /// The input of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PlanInput {
     /// The prefixes of this cluster.
     pub cluster: Cluster,
     /// The remote peers.
-    pub peers: Vec<WantedPeer>,
+    pub peers: Vec<DesiredPeer>,
 }
 
 /// The desired state of one peer, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedPeer {
+pub struct DesiredPeer {
     /// Unique among all peers.
     pub name: String,
     /// The addresses of its gateway, as far as they are known.
@@ -40,8 +40,8 @@ pub struct Plan {
 ///
 /// Of two that contradict each other, the first in the list is kept.
 #[must_use]
-pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
-    let Wanted { cluster, peers } = wanted;
+pub fn plan(generation: u64, wanted: &PlanInput) -> Plan {
+    let PlanInput { cluster, peers } = wanted;
     let mut rejected = duplicate_names(peers);
     let mut rules = allowed_rules(peers, &mut rejected);
 
@@ -77,7 +77,7 @@ pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
 /// The remote prefix of a rejected rule is removed too: under its real addresses it could be mistaken for a prefix of
 /// this cluster.
 #[must_use]
-pub(crate) fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
+pub(crate) fn without_rejected(mut wanted: PlanInput) -> (PlanInput, Vec<Rejection>) {
     let Plan { table, rejected } = plan(0, &wanted);
     for (id, peer) in ids().zip(&mut wanted.peers) {
         let kept: Vec<Rule> = table.rules(id).collect();
@@ -131,7 +131,7 @@ pub enum Rejection {
 }
 
 /// The rules whose remote prefix is in the allowed IPs of the peer.
-fn allowed_rules(peers: &[WantedPeer], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
+fn allowed_rules(peers: &[DesiredPeer], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
     let mut rules = Vec::new();
     for (id, peer) in ids().zip(peers) {
         let allowed = PrefixMap::new(peer.allowed_ips.iter().map(|prefix| (*prefix, ())));
@@ -148,7 +148,7 @@ fn allowed_rules(peers: &[WantedPeer], rejected: &mut Vec<Rejection>) -> Vec<(Pe
     rules
 }
 
-fn gateways(peers: &[WantedPeer]) -> PrefixMap<PeerId> {
+fn gateways(peers: &[DesiredPeer]) -> PrefixMap<PeerId> {
     let gateways = ids().zip(peers).flat_map(|(id, peer)| {
         peer.endpoints.iter().map(move |address| (Prefix::of_host(*address), id))
     });
@@ -156,7 +156,7 @@ fn gateways(peers: &[WantedPeer]) -> PrefixMap<PeerId> {
     PrefixMap::new(gateways)
 }
 
-fn rejection(peers: &[WantedPeer], conflict: Conflict) -> Rejection {
+fn rejection(peers: &[DesiredPeer], conflict: Conflict) -> Rejection {
     match (conflict.rejected_rule(), conflict.kept_rule()) {
         (Some((rejected, _)), Some((kept, _))) => {
             let (peer, other) = (name(peers, rejected), name(peers, kept));
@@ -173,7 +173,7 @@ struct Direct {
 }
 
 impl Direct {
-    fn new(peers: &[WantedPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
+    fn new(peers: &[DesiredPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
         let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
         let mut rules = rules;
         for (id, peer) in ids().zip(peers) {
@@ -211,7 +211,7 @@ impl Direct {
     }
 }
 
-fn duplicate_names(wanted: &[WantedPeer]) -> Vec<Rejection> {
+fn duplicate_names(wanted: &[DesiredPeer]) -> Vec<Rejection> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for peer in wanted {
         *counts.entry(&peer.name).or_default() += 1;
@@ -228,7 +228,7 @@ fn ids() -> impl Iterator<Item = PeerId> {
     (0..).map(PeerId)
 }
 
-fn name(wanted: &[WantedPeer], id: PeerId) -> String {
+fn name(wanted: &[DesiredPeer], id: PeerId) -> String {
     let peer = usize::try_from(id.0).ok().and_then(|index| wanted.get(index));
 
     peer.map_or_else(String::new, |peer| peer.name.clone())
@@ -322,7 +322,7 @@ mod tests {
             peer("rome", &["169.254.18.1/32", "10.9.0.0/16"], &[("10.9.0.0/16", "10.71.0.0/16")]);
         assert_eq!(
             left.peers,
-            [WantedPeer { endpoints: wanted.peers[0].endpoints.clone(), ..expected }]
+            [DesiredPeer { endpoints: wanted.peers[0].endpoints.clone(), ..expected }]
         );
         assert_eq!(rejected.len(), 1, "{rejected:?}");
         assert_eq!(without_rejected(left.clone()), (left, Vec::new()));
@@ -346,7 +346,7 @@ mod tests {
         let map = |external| HostMap::new(ip("192.0.2.9"), ip(external)).unwrap();
         let host_maps = vec![map("10.70.0.5"), map("10.70.0.6")];
         let wanted =
-            Wanted { cluster: Cluster { host_maps, ..Cluster::default() }, peers: Vec::new() };
+            PlanInput { cluster: Cluster { host_maps, ..Cluster::default() }, peers: Vec::new() };
 
         let plan = plan(1, &wanted);
 
@@ -383,14 +383,14 @@ mod tests {
         }
     }
 
-    fn peers(peers: &[WantedPeer]) -> Wanted {
-        Wanted { cluster: Cluster::default(), peers: peers.to_vec() }
+    fn peers(peers: &[DesiredPeer]) -> PlanInput {
+        PlanInput { cluster: Cluster::default(), peers: peers.to_vec() }
     }
 
-    fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> WantedPeer {
+    fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> DesiredPeer {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
 
-        WantedPeer {
+        DesiredPeer {
             name: name.into(),
             endpoints: Vec::new(),
             allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),

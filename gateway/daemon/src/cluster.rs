@@ -30,7 +30,7 @@ use strait_io::PeerStatus;
 use strait_kube::election;
 use strait_plan::Desired;
 use strait_plan::conditions::{self, Verdict};
-use strait_plan::objects::{AskedPeer, Objects, Scope};
+use strait_plan::objects::{Objects, RequestedPeer, Scope};
 use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::sync::watch;
@@ -354,9 +354,9 @@ impl ClusterSource {
         DesiredPeers { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
     }
 
-    fn peer(&self, asked: AskedPeer) -> Peer {
+    fn peer(&self, asked: RequestedPeer) -> Peer {
         let origins = origins::of_peer(&asked, self.endpoint_origin.clone());
-        let AskedPeer { public_key, wanted, .. } = asked;
+        let RequestedPeer { public_key, desired: wanted, .. } = asked;
 
         Peer {
             name: wanted.name,

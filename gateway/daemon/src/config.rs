@@ -22,7 +22,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use remap::{Cluster, Prefix, Rule};
 use strait_io::{Offload, PeerConfig, Settings, Workers};
-use strait_plan::{Plan, Wanted, WantedPeer};
+use strait_plan::{DesiredPeer, Plan, PlanInput};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
@@ -170,7 +170,7 @@ impl Config {
     /// The remapping table of `generation`, and the contradictions in the configuration.
     pub(crate) fn plan(&self, generation: u64) -> Plan {
         let peers = self.peers.iter().map(Peer::wanted).collect();
-        let wanted = Wanted { cluster: self.cluster.clone(), peers };
+        let wanted = PlanInput { cluster: self.cluster.clone(), peers };
 
         strait_plan::plan(generation, &wanted)
     }
@@ -214,8 +214,8 @@ impl Peer {
         }
     }
 
-    fn wanted(&self) -> WantedPeer {
-        WantedPeer {
+    fn wanted(&self) -> DesiredPeer {
+        DesiredPeer {
             name: self.name.clone(),
             endpoints: self.endpoint_addresses().map(|address| address.ip()).collect(),
             allowed_ips: self.allowed_ips.to_vec(),

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
-use strait_operator::Tally;
+use strait_operator::ReconcileCounts;
 use tokio::sync::watch;
 
 /// Whether this replica is the leader; `None` until the API server has answered.
@@ -24,7 +24,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn new(is_leader: watch::Receiver<Leadership>, tally: Tally) -> Self {
+    pub(super) fn new(is_leader: watch::Receiver<Leadership>, tally: ReconcileCounts) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape { is_leader: is_leader.clone(), tally }));
 
@@ -66,7 +66,7 @@ impl Site for Pages {
 #[derive(Debug)]
 struct Scrape {
     is_leader: watch::Receiver<Leadership>,
-    tally: Tally,
+    tally: ReconcileCounts,
 }
 
 impl Collector for Scrape {

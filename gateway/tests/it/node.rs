@@ -150,7 +150,7 @@ fn without_a_gateway_routes_stay_or_blackhole() {
         assert_eq!(answers(&world, node, remote), 0, "node {node}");
     }
 
-    let go_by_one_that_stepped_down = |world: &World| {
+    let route_by_one_that_stepped_down = |world: &World| {
         world.put_gateway(1);
         for node in 1..=3 {
             world.wait_for_way_to(node, 1);
@@ -161,7 +161,7 @@ fn without_a_gateway_routes_stay_or_blackhole() {
             assert_eq!(answers(world, node, gateway), 2, "node {node}");
         }
     };
-    go_by_one_that_stepped_down(&world);
+    route_by_one_that_stepped_down(&world);
     // An agent that restarts finds the routes of its predecessor.
     world.stop(3);
     assert_eq!(answers(&world, 3, gateway), 2, "routes stay");
@@ -176,7 +176,7 @@ fn without_a_gateway_routes_stay_or_blackhole() {
         assert_eq!(answers(&world, node, gateway), 0, "node {node}");
     }
 
-    go_by_one_that_stepped_down(&world);
+    route_by_one_that_stepped_down(&world);
     // The kernel removes the routes of an interface with it, also while no agent runs.
     world.stop(1);
     world.cut_gateway(1);

@@ -9,7 +9,7 @@ use serde_json::json;
 use strait_api::Network;
 
 use super::*;
-use crate::decision::{Giving, Problem, decide};
+use crate::decision::{Permission, Problem, decide};
 use crate::journal::BYTES_MAX;
 use crate::names;
 use crate::resources::{Objects, Resources};
@@ -17,18 +17,17 @@ use crate::resources::{Objects, Resources};
 fn any_entry() -> impl Strategy<Value = Entry> {
     let address = any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from_bits(bits)));
     let last = proptest::option::of(address.clone());
-    let held =
-        prop_oneof![
-            (any_prefix(), any::<bool>(), last)
-                .prop_map(|(prefix, is_shared, last)| Held::Prefix { prefix, is_shared, last }),
-            address.prop_map(Held::Address),
-            any::<u128>().prop_map(|bits| Held::Address(IpAddr::from(bits.to_be_bytes()))),
-        ];
+    let allocation = prop_oneof![
+        (any_prefix(), any::<bool>(), last)
+            .prop_map(|(prefix, is_shared, last)| Allocation::Prefix { prefix, is_shared, last }),
+        address.prop_map(Allocation::Address),
+        any::<u128>().prop_map(|bits| Allocation::Address(IpAddr::from(bits.to_be_bytes()))),
+    ];
 
-    ("[a-c]{1,2}", "[a-z0-9.-]{1,9}", held).prop_map(|(namespace, name, held)| Entry {
+    ("[a-c]{1,2}", "[a-z0-9.-]{1,9}", allocation).prop_map(|(namespace, name, allocation)| Entry {
         namespace,
         name,
-        held,
+        allocation,
     })
 }
 
@@ -78,9 +77,9 @@ fn large(entries: u32) -> Journal {
         let list = ["pod-10-244-0-0-16", "external-10-70-0-0-16"][usize::from(number % 2 == 1)];
         let network = IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + (number << 8)));
         let prefix = Prefix::new(network, 24).unwrap();
-        let held = Held::Prefix { prefix, is_shared: false, last: None };
+        let allocation = Allocation::Prefix { prefix, is_shared: false, last: None };
         let namespace = format!("liqo-tenant-cluster-{peer}");
-        let entry = Entry { namespace, name: format!("cluster-{peer}-{list}"), held };
+        let entry = Entry { namespace, name: format!("cluster-{peer}-{list}"), allocation };
         journal.put(numbered(number), entry);
     }
 
@@ -114,7 +113,7 @@ fn a_full_journal_denies_and_keeps_entries() {
     let resources = Resources::read(&Settings::default(), &objects);
 
     let pools = Pools::default();
-    let decision = decide(&pools, &known, &resources, &BTreeSet::new(), Giving::Anew);
+    let decision = decide(&pools, &known, &resources, &BTreeSet::new(), Permission::New);
     assert_eq!(decision.journal, known);
     let problem = decision.outcomes[&numbered(20_000)].clone().unwrap_err();
     assert_eq!(problem, Problem::JournalFull { entries: known.len() });

@@ -1,7 +1,7 @@
 //! Several operators in a cluster in which everything can happen at any time: objects come and go, an operator's view
 //! is old, its calls are made late or lose their answers, it ends and starts again, and the journal is deleted.
 
-mod foretold;
+mod prediction;
 mod server;
 
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use super::*;
 use crate::object::{Kind, Target};
 use crate::round::Allocator;
 
-use server::{Fate, Line, Server};
+use server::{Connection, Fate, Server};
 
 type Running = Pin<Box<dyn Future<Output = ()>>>;
 
 /// One operator.
 struct Operator {
-    line: Line,
+    line: Connection,
     /// Its view: the state of this number.
     seen: Arc<Mutex<usize>>,
     running: Running,
@@ -33,7 +33,7 @@ struct Operator {
 impl Operator {
     fn new(server: &Arc<Mutex<Server>>) -> Self {
         let server = server.clone();
-        let line = Line { server, fate: Arc::default(), wakers: Arc::default() };
+        let line = Connection { server, fate: Arc::default(), wakers: Arc::default() };
         // An operator starts with a list.
         let seen = Arc::new(Mutex::new(line.server.lock().unwrap().history.len() - 1));
         let running = Box::pin(rounds(line.clone(), seen.clone()));
@@ -56,7 +56,7 @@ impl Operator {
     }
 }
 
-async fn rounds(line: Line, seen: Arc<Mutex<usize>>) {
+async fn rounds(line: Connection, seen: Arc<Mutex<usize>>) {
     let mut allocator = Allocator::new(line.clone(), settings());
     let now = jiff::Timestamp::UNIX_EPOCH;
     for number in 0_u64.. {
@@ -98,7 +98,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let fate = prop_oneof![
         12 => Just(Fate::Answered),
-        1 => Just(Fate::Unheard),
+        1 => Just(Fate::AnswerLost),
         1 => Just(Fate::Lost),
     ];
     prop_oneof![
@@ -224,9 +224,9 @@ fn check(server: &Server) -> Result<(), TestCaseError> {
             Kind::Ip => object.pointer("/status/ip"),
             Kind::Configuration => continue,
         };
-        let held = entry.map(|entry| match entry.held {
-            Held::Prefix { prefix, .. } => prefix.to_string(),
-            Held::Address(address) => address.to_string(),
+        let held = entry.map(|entry| match entry.allocation {
+            Allocation::Prefix { prefix, .. } => prefix.to_string(),
+            Allocation::Address(address) => address.to_string(),
         });
         // An address whose network was deleted before the address was written may never be written: the entry is kept,
         // and no status shows it.
@@ -244,12 +244,12 @@ fn check(server: &Server) -> Result<(), TestCaseError> {
 
     for object in &seen.configurations {
         let peer = object.0.as_ref().unwrap();
-        let wishes = wish::wishes(peer).prefixes();
+        let requested = requests::requested_prefixes(peer).prefixes();
         let owned = seen.networks.iter().filter(|network| {
             let owners = network.owner_references();
             owners.iter().any(|owner| Some(&owner.uid) == peer.metadata.uid.as_ref())
         });
-        prop_assert_eq!(owned.count(), wishes.len());
+        prop_assert_eq!(owned.count(), requested.len());
         let condition = &peer.status.as_ref().unwrap().conditions[0];
         prop_assert_eq!(condition.observed_generation, peer.metadata.generation);
     }

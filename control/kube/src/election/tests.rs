@@ -30,35 +30,35 @@ impl World {
     }
 
     /// One attempt of `candidate`; its write succeeds.
-    fn stand(&mut self, candidate: &mut Candidate) -> Standing {
-        self.stand_at(candidate, self.wall())
+    fn try_acquire(&mut self, candidate: &mut Candidate) -> Role {
+        self.try_acquire_at(candidate, self.wall())
     }
 
     /// The same, for a candidate whose clock is at `wall`.
-    fn stand_at(&mut self, candidate: &mut Candidate, wall: Timestamp) -> Standing {
+    fn try_acquire_at(&mut self, candidate: &mut Candidate, wall: Timestamp) -> Role {
         if let Step::Write(spec) = candidate.decide(self.lease.as_ref(), self.now, wall) {
             self.lease = Some(*spec);
             candidate.written();
         }
 
-        candidate.standing()
+        candidate.role()
     }
 }
 
 #[test]
 fn the_second_takes_over_when_renewals_stop() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
-    assert_eq!(world.stand(&mut first), Standing::Leader);
-    assert_eq!(world.stand(&mut second), Standing::Standby);
+    assert_eq!(world.try_acquire(&mut first), Role::Leader);
+    assert_eq!(world.try_acquire(&mut second), Role::Standby);
 
     // While it is renewed, the leader does not change.
     for _ in 0..20 {
         world.now += RETRY;
-        assert_eq!(world.stand(&mut first), Standing::Leader);
-        assert_eq!(world.stand(&mut second), Standing::Standby);
+        assert_eq!(world.try_acquire(&mut first), Role::Leader);
+        assert_eq!(world.try_acquire(&mut second), Role::Standby);
     }
     let died = world.now;
-    while world.stand(&mut second) == Standing::Standby {
+    while world.try_acquire(&mut second) == Role::Standby {
         world.now += RETRY;
     }
 
@@ -68,7 +68,7 @@ fn the_second_takes_over_when_renewals_stop() {
     assert_eq!(lease.lease_transitions, Some(1));
     assert_eq!(lease.acquire_time, lease.renew_time);
     // The first was only asleep: it sees the new leader.
-    assert_eq!(world.stand(&mut first), Standing::Standby);
+    assert_eq!(world.try_acquire(&mut first), Role::Standby);
 }
 
 #[test]
@@ -78,27 +78,27 @@ fn lease_durations_are_rounded_up() {
         let settings = Settings { holder: "a".to_owned(), lease_duration };
         let (mut first, mut second, mut world) =
             (Candidate::new(settings), candidate("b"), World::new());
-        world.stand(&mut first);
+        world.try_acquire(&mut first);
         assert_eq!(world.lease.as_ref().unwrap().lease_duration_seconds, Some(promised));
 
-        world.stand(&mut second);
+        world.try_acquire(&mut second);
         world.now += lease_duration - Duration::from_millis(1);
-        assert_eq!(world.stand(&mut second), Standing::Standby, "{lease_duration:?}");
+        assert_eq!(world.try_acquire(&mut second), Role::Standby, "{lease_duration:?}");
         world.now += Duration::from_secs(1);
-        assert_eq!(world.stand(&mut second), Standing::Leader, "{lease_duration:?}");
+        assert_eq!(world.try_acquire(&mut second), Role::Leader, "{lease_duration:?}");
     }
 }
 
 #[test]
 fn a_released_lease_is_taken_at_once() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
-    world.stand(&mut first);
-    assert_eq!(world.stand(&mut second), Standing::Standby);
+    world.try_acquire(&mut first);
+    assert_eq!(world.try_acquire(&mut second), Role::Standby);
 
     world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
 
-    assert_eq!(first.standing(), Standing::Standby);
-    assert_eq!(world.stand(&mut second), Standing::Leader);
+    assert_eq!(first.role(), Role::Standby);
+    assert_eq!(world.try_acquire(&mut second), Role::Leader);
     assert_eq!(second.release(&LeaseSpec::default(), world.now, world.wall()), None, "not its own");
 }
 
@@ -113,11 +113,11 @@ fn a_new_leader_dates_after_the_former_one() {
         for (number, clock) in clocks.into_iter().enumerate() {
             let mut replica = candidate(&number.to_string());
             let wall = |world: &World| world.wall() + minutes(clock);
-            while world.stand_at(&mut replica, wall(&world)) == Standing::Standby {
+            while world.try_acquire_at(&mut replica, wall(&world)) == Role::Standby {
                 world.now += RETRY;
             }
 
-            let after = replica.dates.continue_after(world.now, wall(&world));
+            let after = replica.clock.continue_after(world.now, wall(&world));
             assert_eq!(after.is_some(), number > 0);
             let first = after.unwrap_or_default().max(since_1970(wall(&world)));
             assert!(first > newest, "{clocks:?}: {first:?} {newest:?}");
@@ -125,7 +125,7 @@ fn a_new_leader_dates_after_the_former_one() {
             for _ in 0..100 {
                 world.now += RETRY;
                 let before = world.lease.clone();
-                world.stand_at(&mut replica, wall(&world));
+                world.try_acquire_at(&mut replica, wall(&world));
                 assert_ne!(before, world.lease, "a renewal must change the lease");
             }
             let since = RETRY * 100;
@@ -140,17 +140,17 @@ fn setting_the_clock_back_keeps_the_recorded_date() {
     let minutes = jiff::SignedDuration::from_mins;
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     let ahead = world.wall() + minutes(65);
-    world.stand_at(&mut first, ahead);
+    world.try_acquire_at(&mut first, ahead);
     world.now += RETRY;
-    world.stand_at(&mut first, world.wall() + minutes(60));
+    world.try_acquire_at(&mut first, world.wall() + minutes(60));
 
     assert!(world.lease.clone().unwrap().renew_time.unwrap().0 > ahead);
     let right = world.wall() + minutes(60);
     world.lease = first.release(world.lease.as_ref().unwrap(), world.now, right);
-    world.stand_at(&mut second, right);
-    let after = second.dates.continue_after(world.now, right).unwrap();
+    world.try_acquire_at(&mut second, right);
+    let after = second.clock.continue_after(world.now, right).unwrap();
     assert!(after > since_1970(ahead), "{after:?}");
-    assert_eq!(first.dates.continue_after(world.now, right), None, "there was no leader before");
+    assert_eq!(first.clock.continue_after(world.now, right), None, "there was no leader before");
 }
 
 /// How long ago a Lease was released is not known, but it is less than a retry period.
@@ -160,13 +160,13 @@ fn a_released_lease_counts_for_a_retry_period() {
         let behind = jiff::SignedDuration::from_secs(behind);
         let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
         world.now += Duration::from_secs(3_600);
-        world.stand(&mut first);
+        world.try_acquire(&mut first);
         world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
         let released = world.wall();
         world.now += RETRY;
 
-        world.stand_at(&mut second, world.wall() - behind);
-        let after = second.dates.continue_after(world.now, world.wall() - behind).unwrap();
+        world.try_acquire_at(&mut second, world.wall() - behind);
+        let after = second.clock.continue_after(world.now, world.wall() - behind).unwrap();
         assert!(after > since_1970(released + RETRY), "{after:?}");
     }
 }
@@ -175,12 +175,12 @@ fn a_released_lease_counts_for_a_retry_period() {
 fn a_clock_far_ahead_is_not_followed() {
     let mut world = World::new();
     let year = jiff::SignedDuration::from_hours(24 * 365);
-    world.stand_at(&mut candidate("a"), world.wall() + year);
+    world.try_acquire_at(&mut candidate("a"), world.wall() + year);
     world.lease.as_mut().unwrap().holder_identity = None;
 
     let mut second = candidate("b");
-    assert_eq!(world.stand(&mut second), Standing::Leader);
-    assert_eq!(second.dates.continue_after(world.now, world.wall()), None);
+    assert_eq!(world.try_acquire(&mut second), Role::Leader);
+    assert_eq!(second.clock.continue_after(world.now, world.wall()), None);
     assert_eq!(world.lease.unwrap().renew_time, Some(MicroTime(World::new().wall())));
 }
 
@@ -191,20 +191,20 @@ fn since_1970(date: Timestamp) -> Duration {
 #[test]
 fn an_api_server_outage_changes_no_leader() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
-    world.stand(&mut first);
-    world.stand(&mut second);
+    world.try_acquire(&mut first);
+    world.try_acquire(&mut second);
 
     for _ in 0..100 {
         world.now += RETRY;
         first.failed();
         second.failed();
     }
-    assert_eq!(first.standing(), Standing::Leader);
+    assert_eq!(first.role(), Role::Leader);
     // The standby is the first to reach the server, and reads the lease once more before the leader renews.
-    assert_eq!(world.stand(&mut second), Standing::Standby);
+    assert_eq!(world.try_acquire(&mut second), Role::Standby);
     world.now += RETRY;
-    assert_eq!(world.stand(&mut second), Standing::Standby);
-    assert_eq!(world.stand(&mut first), Standing::Leader);
+    assert_eq!(world.try_acquire(&mut second), Role::Standby);
+    assert_eq!(world.try_acquire(&mut first), Role::Leader);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +244,7 @@ proptest! {
                         (world.lease, holder) = (Some(free), None);
                     }
                 }
-                Event::Stands(one) => if world.stand(&mut replicas[one]) == Standing::Leader {
+                Event::Stands(one) => if world.try_acquire(&mut replicas[one]) == Role::Leader {
                     let is_over = world.now - renewed >= LEASE;
                     prop_assert!(holder.is_none_or(|holder| holder == one || is_over));
                     (holder, renewed) = (Some(one), world.now);
@@ -257,12 +257,12 @@ proptest! {
 #[test]
 fn the_former_leader_sees_its_successor() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
-    world.stand(&mut first);
+    world.try_acquire(&mut first);
     assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is its own");
 
     world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
     assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it has no holder");
 
-    world.stand(&mut second);
+    world.try_acquire(&mut second);
     assert!(first.has_successor(world.lease.as_ref().unwrap()));
 }

@@ -1,18 +1,18 @@
-//! How many Events there may be: a token bucket.
+//! Limits the rate of Events: a token bucket.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// As many at once as a recorder of Kubernetes writes about one object.
+/// Events at once, as many as a recorder of Kubernetes writes about one object.
 pub const BURST: u32 = 25;
 
-/// Afterwards one more each such time.
+/// The time after which there is room for one more.
 pub const REFILL: SignedDuration = SignedDuration::from_secs(10);
 
-/// Room for Events.
+/// The token bucket.
 #[derive(Debug)]
 pub struct Limit {
     room: u32,
-    /// When `room` was last added to.
+    /// When a token was added to `room` last.
     since: Timestamp,
 }
 
@@ -26,7 +26,7 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// The time at which there will be some, if there is none.
+    /// The time at which it will.
     pub fn room(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         let passed = now.duration_since(self.since);
         let refills = passed.as_secs().checked_div(REFILL.as_secs()).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Limit {
             self.room = u32::try_from(refills).map_or(BURST, |more| self.room.saturating_add(more));
             self.room = self.room.min(BURST);
         }
-        // What is full gathers no more; a clock that was set back begins anew.
+        // A full bucket collects no more; a clock that was set back restarts the count.
         if refills > 0 || self.room == BURST || passed.is_negative() {
             self.since = now;
         }

@@ -51,7 +51,7 @@ impl Bundle {
                     Err(_) => {
                         self.due = None;
                         if self.unlisted.is_empty() {
-                            self.pace.told(Instant::now());
+                            self.pace.record_report(Instant::now());
                             return Ok(());
                         }
                         continue;

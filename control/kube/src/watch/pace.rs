@@ -35,7 +35,7 @@ impl Pace {
     }
 
     /// All changes were reported `now`.
-    pub(super) fn told(&mut self, now: Instant) {
+    pub(super) fn record_report(&mut self, now: Instant) {
         let horizon = self.horizon.map_or(now, |horizon| horizon.max(now));
         self.horizon = Some(horizon + PERIOD);
         self.last = Some(now);
@@ -59,7 +59,7 @@ mod tests {
             now += Duration::from_millis(*pause);
             let due = pace.due(now);
             updates.push((now - start, due - start));
-            pace.told(due);
+            pace.record_report(due);
             now = due;
         }
 
@@ -69,20 +69,24 @@ mod tests {
     #[test]
     fn a_lone_change_is_reported_at_once() {
         let pauses = [vec![0; 50], vec![1_000]].concat();
-        let (changed, told) = *reported_after(&pauses).last().unwrap();
+        let (changed, reported_at) = *reported_after(&pauses).last().unwrap();
 
-        assert_eq!(told, changed);
+        assert_eq!(reported_at, changed);
     }
 
     #[test]
     fn a_flood_is_reported_ten_times_a_second() {
         let updates = reported_after(&[0; 30]);
-        let told: Vec<_> = updates.iter().map(|(_, told)| told.as_millis()).collect();
+        let reported_at: Vec<_> =
+            updates.iter().map(|(_, reported_at)| reported_at.as_millis()).collect();
 
         let burst: Vec<_> = (0..10).map(|number| number * 20).collect();
-        assert_eq!(told[..10], burst);
-        assert_eq!(told[10] - told[9], 20, "one was saved up meanwhile");
-        assert!(told.windows(2).skip(13).all(|pair| pair[1] - pair[0] == 100), "{told:?}");
+        assert_eq!(reported_at[..10], burst);
+        assert_eq!(reported_at[10] - reported_at[9], 20, "one was saved up meanwhile");
+        assert!(
+            reported_at.windows(2).skip(13).all(|pair| pair[1] - pair[0] == 100),
+            "{reported_at:?}"
+        );
     }
 
     proptest! {
@@ -92,8 +96,8 @@ mod tests {
         fn changes_and_updates_keep_the_limits(pauses in vec(0..400_u64, 1..80)) {
             let updates = reported_after(&pauses);
 
-            for (changed, told) in &updates {
-                prop_assert!(*told - *changed <= PERIOD, "{changed:?} {told:?}");
+            for (changed, reported_at) in &updates {
+                prop_assert!(*reported_at - *changed <= PERIOD, "{changed:?} {reported_at:?}");
             }
             for (first, (_, start)) in updates.iter().enumerate() {
                 for (count, (_, end)) in updates[first..].iter().enumerate() {

@@ -21,7 +21,7 @@ pub fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Every way to a part of `value`, with that part.
+/// Every path to a part of `value`, with that part.
 pub fn parts(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
     let below = |step: &str| format!("{path}/{step}");
     found.push((path.to_owned(), value.clone()));

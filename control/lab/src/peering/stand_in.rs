@@ -1,4 +1,4 @@
-//! Plays the operator, the gateways and the garbage collector of a cluster.
+//! A stand-in for the operator, the gateways and the garbage collector of a cluster.
 
 use std::time::Duration;
 

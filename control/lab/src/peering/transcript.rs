@@ -1,6 +1,6 @@
-//! What commands about two clusters print, as the documentation has it.
+//! The output of the commands for two clusters, as in the documentation.
 
-/// As the documentation prints it; of the names those of these clusters.
+/// As in the documentation, with the names of these clusters.
 pub const CONNECTED: [&str; 23] = [
     "(local) Network configuration correctly retrieved",
     "(remote) Network configuration correctly retrieved",
@@ -27,10 +27,10 @@ pub const CONNECTED: [&str; 23] = [
     "(remote) Connection is established",
 ];
 
-/// How many of these lines come before those of gateways.
+/// The number of these lines before those of gateways.
 pub const INITIALIZED: usize = 10;
 
-/// The lines of `init` in the documentation that has it.
+/// The lines of `init` in the older documentation.
 pub const INIT: [&str; 8] = [
     "(local) Cluster identity correctly retrieved",
     "(remote) Cluster identity correctly retrieved",

@@ -10,7 +10,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use strait_host::netlink::fixtures::in_namespace;
 
 use super::super::flags::{OverlaySettings, Vxlan};
-use super::super::forwarding::{Way, WayProblem};
+use super::super::forwarding::{Path, PathProblem};
 use super::super::state::Mac;
 use super::*;
 use crate::plan::{Hop, Places};
@@ -26,7 +26,7 @@ fn an_unneeded_device_is_removed_without_errors() {
 
         let round = world.run(&agent, &plan_to(near())).await;
 
-        assert_eq!(round.wanted.ways.into_values().collect::<Vec<_>>(), [Way::Direct]);
+        assert_eq!(round.desired.paths.into_values().collect::<Vec<_>>(), [Path::Direct]);
         assert!(world.found().await.own_device().is_none());
     });
 }
@@ -41,14 +41,14 @@ fn without_own_addresses_the_device_still_carries() {
         let nameless = Plan { own: Vec::new(), ..plan_to(far()) };
         let round = world.run(&agent, &nameless).await;
 
-        assert_eq!(round.wanted.problems, [WayProblem::NoOwnAddress]);
-        assert_eq!(round.wanted.ways.into_values().collect::<Vec<_>>(), [Way::AsBefore]);
+        assert_eq!(round.desired.problems, [PathProblem::NoOwnAddress]);
+        assert_eq!(round.desired.paths.into_values().collect::<Vec<_>>(), [Path::Former]);
         let found = world.found().await;
         assert_eq!(found.state, before.state);
         assert_eq!(index(&found), index(&before));
 
         let round = world.run(&agent, &plan_to(far())).await;
-        assert_eq!((round.changed, round.wanted.problems), (0, Vec::new()));
+        assert_eq!((round.changed, round.desired.problems), (0, Vec::new()));
     });
 }
 
@@ -85,9 +85,9 @@ fn a_replaced_device_carries_in_the_same_round() {
 
         for (name, port, hop) in [
             ("strait-vxlan", 8484, far()),
-            ("strait-vxlan", 8485, Hop::AsBefore),
+            ("strait-vxlan", 8485, Hop::Former),
             ("another", 8485, far()),
-            ("a-third", 8485, Hop::AsBefore),
+            ("a-third", 8485, Hop::Former),
         ] {
             let before = world.found().await;
             let round = world.run(&world.agent(name, port), &plan_to(hop)).await;
@@ -96,7 +96,7 @@ fn a_replaced_device_carries_in_the_same_round() {
             let (former, new) = (index(&before).unwrap(), index(&found).unwrap());
             assert_ne!(former, new, "{name} {port}");
             assert_eq!(found.state, before.state.with_device(former, new));
-            assert_eq!(found.state, round.wanted.state);
+            assert_eq!(found.state, round.desired.state);
             assert_eq!(found.own_device().unwrap().name, name);
         }
     });
@@ -225,7 +225,7 @@ impl World {
     async fn run(&self, agent: &Agent, plan: &Plan) -> Round {
         let round = agent.round(plan).await.unwrap();
         assert!(round.failures.is_empty(), "{:?}", round.failures);
-        assert_eq!(self.found().await.state, round.wanted.state);
+        assert_eq!(self.found().await.state, round.desired.state);
 
         round
     }
@@ -263,7 +263,7 @@ fn plan_to(hop: Hop) -> Plan {
     let prefix = "10.71.0.0/16".parse().unwrap();
     let places = Places {
         addresses: [addresses(2), addresses(3)].concat().into_iter().collect(),
-        may_be_elsewhere: false,
+        is_incomplete: false,
     };
 
     Plan {
@@ -271,7 +271,7 @@ fn plan_to(hop: Hop) -> Plan {
         places: [(prefix, places)].into(),
         own: addresses(1),
         others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
-        is_whole: true,
+        is_complete: true,
         ..Plan::default()
     }
 }

@@ -33,7 +33,7 @@ fn plan(hops: &[(&str, Hop)]) -> Plan {
             .flat_map(|number| addresses(*number))
             .chain([ip("10.244.1.9")])
             .collect(),
-        may_be_elsewhere: false,
+        is_incomplete: false,
     };
 
     Plan {
@@ -42,13 +42,13 @@ fn plan(hops: &[(&str, Hop)]) -> Plan {
         hops: hops.iter().map(|(text, hop)| (prefix(text), hop.clone())).collect(),
         own: addresses(1),
         others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
-        is_whole: true,
+        is_complete: true,
         ..Plan::default()
     }
 }
 
-fn ground() -> Ground {
-    Ground {
+fn view() -> NetworkView {
+    NetworkView {
         reach: BTreeMap::from([
             (ip("10.244.1.9"), Reach::Neighbour { device: POD_DEVICE }),
             (ip("172.18.2.1"), Reach::Neighbour { device: UPLINK }),
@@ -66,18 +66,18 @@ fn settings() -> OverlaySettings {
 /// Both steps; the device is created if it is needed.
 fn forwarded(
     plan: &Plan,
-    ground: &Ground,
+    view: &NetworkView,
     vxlan: Vxlan,
     found: &State,
-) -> (Option<Overlay>, Wanted) {
+) -> (Option<Overlay>, Desired) {
     let is_on_device = |target: &Target| target.device() == Some(VXLAN_DEVICE);
     let before = found.routes.values().any(is_on_device).then_some(found);
-    let overlay = overlay(plan, ground, vxlan, &settings(), before).unwrap();
+    let overlay = overlay(plan, view, vxlan, &settings(), before).unwrap();
     let device = overlay
         .as_ref()
         .map(|overlay| VxlanDevice { index: VXLAN_DEVICE, local: Some(overlay.local) });
     let found = if device.is_some() { found } else { &found.without_device(VXLAN_DEVICE) };
-    let wanted = wanted(plan, ground, vxlan, device, found);
+    let wanted = desired(plan, view, vxlan, device, found);
 
     (overlay, wanted)
 }
@@ -89,21 +89,21 @@ fn via(gateway: &str, device: u32) -> Target {
 #[test]
 fn each_kind_of_hop_has_its_way() {
     let pod = Hop::Pod(ip("10.244.1.9"));
-    for (hop, vxlan, way, target, has_device) in [
-        (pod.clone(), Vxlan::Auto, Way::Pod, via("10.244.1.9", POD_DEVICE), true),
-        (pod.clone(), Vxlan::Never, Way::Pod, via("10.244.1.9", POD_DEVICE), false),
-        (pod, Vxlan::Always, Way::Pod, via("10.244.1.9", POD_DEVICE), true),
-        (to_node(2), Vxlan::Auto, Way::Direct, via("172.18.2.1", UPLINK), false),
-        (to_node(2), Vxlan::Never, Way::Direct, via("172.18.2.1", UPLINK), false),
-        (to_node(2), Vxlan::Always, Way::Vxlan, via("172.18.2.1", VXLAN_DEVICE), true),
-        (to_node(3), Vxlan::Auto, Way::Vxlan, via("172.18.3.1", VXLAN_DEVICE), true),
+    for (hop, vxlan, path, target, has_device) in [
+        (pod.clone(), Vxlan::Auto, Path::Pod, via("10.244.1.9", POD_DEVICE), true),
+        (pod.clone(), Vxlan::Never, Path::Pod, via("10.244.1.9", POD_DEVICE), false),
+        (pod, Vxlan::Always, Path::Pod, via("10.244.1.9", POD_DEVICE), true),
+        (to_node(2), Vxlan::Auto, Path::Direct, via("172.18.2.1", UPLINK), false),
+        (to_node(2), Vxlan::Never, Path::Direct, via("172.18.2.1", UPLINK), false),
+        (to_node(2), Vxlan::Always, Path::Vxlan, via("172.18.2.1", VXLAN_DEVICE), true),
+        (to_node(3), Vxlan::Auto, Path::Vxlan, via("172.18.3.1", VXLAN_DEVICE), true),
     ] {
         let plan = plan(&[("10.71.0.0/16", hop.clone())]);
 
-        let (overlay, wanted) = forwarded(&plan, &ground(), vxlan, &State::default());
+        let (overlay, wanted) = forwarded(&plan, &view(), vxlan, &State::default());
 
         let name = net("10.71.0.0/16");
-        assert_eq!(wanted.ways, BTreeMap::from([(prefix("10.71.0.0/16"), way)]), "{hop:?}");
+        assert_eq!(wanted.paths, BTreeMap::from([(prefix("10.71.0.0/16"), path)]), "{hop:?}");
         assert_eq!(wanted.state.route(name), Some(target), "{hop:?} {vxlan:?}");
         assert_eq!(wanted.state.routes[&RouteKey::of_last_resort(name)], Target::Unreachable);
         assert_eq!(wanted.state.rules, [Version::V4].into());
@@ -116,7 +116,7 @@ fn each_kind_of_hop_has_its_way() {
 fn vxlan_neighbours_are_fixed_entries() {
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
 
-    let (overlay, wanted) = forwarded(&plan, &ground(), Vxlan::Auto, &State::default());
+    let (overlay, wanted) = forwarded(&plan, &view(), Vxlan::Auto, &State::default());
 
     let mac = Mac([0x0e, 0x53, 172, 18, 3, 1]);
     assert_eq!(wanted.state.neighbours, BTreeMap::from([(ip("172.18.3.1"), mac)]));
@@ -137,10 +137,10 @@ fn an_ipv6_prefix_uses_a_link_local_hop() {
     let far = ip("fd00:18:3::1");
     let hop = Hop::Node { name: "node-3".to_owned(), address: far };
     let plan = plan(&[("fd00:71::/56", hop)]);
-    let mut ground = ground();
-    ground.reach.insert(far, Reach::Routed);
+    let mut view = view();
+    view.reach.insert(far, Reach::Routed);
 
-    let (_, wanted) = forwarded(&plan, &ground, Vxlan::Auto, &State::default());
+    let (_, wanted) = forwarded(&plan, &view, Vxlan::Auto, &State::default());
 
     let mac = Mac([0x0e, 0x53, 172, 18, 3, 1]);
     let next = ip("fe80::c53:acff:fe12:301");
@@ -152,46 +152,45 @@ fn an_ipv6_prefix_uses_a_link_local_hop() {
 #[test]
 fn without_far_nodes_there_is_no_device() {
     let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
-    let near = Ground { has_far_nodes: Some(false), ..ground() };
-    let unknown = Ground { has_far_nodes: None, ..ground() };
+    let near = NetworkView { has_far_nodes: Some(false), ..view() };
+    let unknown = NetworkView { has_far_nodes: None, ..view() };
 
-    for ground in [&near, &unknown] {
-        assert_eq!(overlay(&plan, ground, Vxlan::Auto, &settings(), None), Ok(None));
+    for view in [&near, &unknown] {
+        assert_eq!(overlay(&plan, view, Vxlan::Auto, &settings(), None), Ok(None));
     }
-    assert!(overlay(&plan, &ground(), Vxlan::Auto, &settings(), None).unwrap().is_some());
+    assert!(overlay(&plan, &view(), Vxlan::Auto, &settings(), None).unwrap().is_some());
 }
 
 #[test]
 fn over_ipv6_the_mtu_is_smaller() {
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
     let own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
-    let ground = Ground { own, ..ground() };
+    let view = NetworkView { own, ..view() };
 
-    let made = overlay(&plan, &ground, Vxlan::Auto, &settings(), None).unwrap().unwrap();
+    let made = overlay(&plan, &view, Vxlan::Auto, &settings(), None).unwrap().unwrap();
 
     assert_eq!(made.mtu_bytes, 1430);
     assert_eq!(made.mac.0[0] & 0b11, 0b10, "unicast, and locally administered");
     let chosen = OverlaySettings { mtu_bytes: Some(1400), ..settings() };
-    let made = overlay(&plan, &ground, Vxlan::Auto, &chosen, None).unwrap().unwrap();
+    let made = overlay(&plan, &view, Vxlan::Auto, &chosen, None).unwrap().unwrap();
     assert_eq!(made.mtu_bytes, 1400);
 }
 
 #[test]
 fn without_a_gateway_the_former_target_is_kept() {
     let name = "10.71.0.0/16";
-    let before = forwarded(&plan(&[(name, to_node(3))]), &ground(), Vxlan::Auto, &State::default());
+    let before = forwarded(&plan(&[(name, to_node(3))]), &view(), Vxlan::Auto, &State::default());
     let found = before.1.state;
 
-    let (overlay, wanted) =
-        forwarded(&plan(&[(name, Hop::AsBefore)]), &ground(), Vxlan::Auto, &found);
+    let (overlay, wanted) = forwarded(&plan(&[(name, Hop::Former)]), &view(), Vxlan::Auto, &found);
 
     assert_eq!(wanted.state, found, "with its entries on the VXLAN device");
     assert!(overlay.is_some());
-    assert_eq!(wanted.ways[&prefix(name)], Way::AsBefore);
+    assert_eq!(wanted.paths[&prefix(name)], Path::Former);
 
     let (_, wanted) =
-        forwarded(&plan(&[(name, Hop::AsBefore)]), &ground(), Vxlan::Auto, &State::default());
-    assert_eq!(wanted.ways[&prefix(name)], Way::Unreachable);
+        forwarded(&plan(&[(name, Hop::Former)]), &view(), Vxlan::Auto, &State::default());
+    assert_eq!(wanted.paths[&prefix(name)], Path::Unreachable);
     let last = RouteKey::of_last_resort(net(name));
     assert_eq!(wanted.state.routes, BTreeMap::from([(last, Target::Unreachable)]));
 }
@@ -202,35 +201,35 @@ fn without_a_gateway_pod_packets_are_unreachable() {
     let names = ["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/16"];
     let hops = [to_node(2), to_node(3), Hop::Pod(ip("10.244.1.9"))];
     let hops: Vec<_> = names.into_iter().zip(hops).collect();
-    let found = forwarded(&plan(&hops), &ground(), Vxlan::Auto, &State::default()).1.state;
+    let found = forwarded(&plan(&hops), &view(), Vxlan::Auto, &State::default()).1.state;
     let gone = |hops: &[(&str, Hop)], places: &Places| Plan {
         places: names.map(|name| (prefix(name), places.clone())).into(),
         other_places: places.clone(),
         ..plan(hops)
     };
-    let as_before = names.map(|name| (name, Hop::AsBefore));
+    let as_before = names.map(|name| (name, Hop::Former));
 
     // Another place, and an unknown one.
-    let other = Places { addresses: [ip("172.18.4.1")].into(), may_be_elsewhere: false };
-    let unknown = Places { may_be_elsewhere: true, ..other.clone() };
+    let other = Places { addresses: [ip("172.18.4.1")].into(), is_incomplete: false };
+    let unknown = Places { is_incomplete: true, ..other.clone() };
     // Also when a gateway is known, but not reached.
     let unreached = names.map(|name| (name, to_node(9)));
-    for (hops, places, way, has_device) in [
-        (&as_before, &other, Way::Unreachable, false),
-        (&unreached, &other, Way::Unreachable, true),
-        (&as_before, &unknown, Way::AsBefore, true),
+    for (hops, places, path, has_device) in [
+        (&as_before, &other, Path::Unreachable, false),
+        (&unreached, &other, Path::Unreachable, true),
+        (&as_before, &unknown, Path::Former, true),
     ] {
-        let (overlay, wanted) = forwarded(&gone(hops, places), &ground(), Vxlan::Auto, &found);
+        let (overlay, wanted) = forwarded(&gone(hops, places), &view(), Vxlan::Auto, &found);
 
-        assert_eq!(wanted.ways, names.map(|name| (prefix(name), way)).into());
-        let goes_on = way == Way::AsBefore;
+        assert_eq!(wanted.paths, names.map(|name| (prefix(name), path)).into());
+        let goes_on = path == Path::Former;
         assert!(names.iter().all(|name| wanted.state.route(net(name)).is_some() == goes_on));
         assert_eq!(wanted.state.neighbours.is_empty(), !goes_on);
         assert_eq!(overlay.is_some(), has_device);
     }
 
-    let unread = Plan { is_whole: false, ..gone(&[], &other) };
-    let (_, wanted) = forwarded(&unread, &ground(), Vxlan::Auto, &found);
+    let unread = Plan { is_complete: false, ..gone(&[], &other) };
+    let (_, wanted) = forwarded(&unread, &view(), Vxlan::Auto, &found);
     assert!(wanted.state.routes.values().all(|target| *target == Target::Unreachable));
     assert_eq!(wanted.state.routes.len(), names.len());
 }
@@ -250,44 +249,44 @@ fn a_possibly_needed_device_stays() {
     let name = "10.71.0.0/16";
     let far = plan(&[(name, to_node(3))]);
     let here = plan(&[(name, Hop::Pod(ip("10.244.1.9")))]);
-    let unread = Plan { is_whole: false, ..plan(&[]) };
-    let found = forwarded(&far, &ground(), Vxlan::Auto, &State::default()).1.state;
-    let without_routes = Ground { reach: BTreeMap::new(), has_far_nodes: None, ..ground() };
-    let near = Ground {
+    let unread = Plan { is_complete: false, ..plan(&[]) };
+    let found = forwarded(&far, &view(), Vxlan::Auto, &State::default()).1.state;
+    let without_routes = NetworkView { reach: BTreeMap::new(), has_far_nodes: None, ..view() };
+    let near = NetworkView {
         reach: [(ip("172.18.3.1"), Reach::Neighbour { device: UPLINK })].into(),
         has_far_nodes: Some(false),
-        ..ground()
+        ..view()
     };
 
-    for (plan, ground, stays) in [
+    for (plan, view, stays) in [
         (&far, &without_routes, true),
         (&here, &without_routes, true),
         (&unread, &near, true),
         (&far, &near, false),
         (&here, &near, false),
     ] {
-        let overlay = |before| overlay(plan, ground, Vxlan::Auto, &settings(), before);
-        assert_eq!(overlay(Some(&found)).unwrap().is_some(), stays, "{plan:?} {ground:?}");
+        let overlay = |before| overlay(plan, view, Vxlan::Auto, &settings(), before);
+        assert_eq!(overlay(Some(&found)).unwrap().is_some(), stays, "{plan:?} {view:?}");
         assert_eq!(overlay(None), Ok(None));
-        let never = super::overlay(plan, ground, Vxlan::Never, &settings(), Some(&found)).unwrap();
-        assert_eq!(never.is_some(), !plan.is_whole);
+        let never = super::overlay(plan, view, Vxlan::Never, &settings(), Some(&found)).unwrap();
+        assert_eq!(never.is_some(), !plan.is_complete);
     }
 }
 
 #[test]
 fn without_an_own_address_the_device_carries_on() {
     let far = plan(&[("10.71.0.0/16", to_node(3)), ("10.72.0.0/16", to_node(2))]);
-    let found = forwarded(&far, &ground(), Vxlan::Auto, &State::default()).1.state;
-    let without_address = Ground { own: Vec::new(), ..ground() };
+    let found = forwarded(&far, &view(), Vxlan::Auto, &State::default()).1.state;
+    let without_address = NetworkView { own: Vec::new(), ..view() };
     let device = VxlanDevice { index: VXLAN_DEVICE, local: None };
 
     let error =
         overlay(&far, &without_address, Vxlan::Auto, &settings(), Some(&found)).unwrap_err();
-    let wanted = wanted(&far, &without_address, Vxlan::Auto, Some(device), &found);
+    let wanted = desired(&far, &without_address, Vxlan::Auto, Some(device), &found);
 
-    assert_eq!(error, WayProblem::NoOwnAddress);
-    let ways = [("10.71.0.0/16", Way::AsBefore), ("10.72.0.0/16", Way::Direct)];
-    assert_eq!(wanted.ways, ways.map(|(text, way)| (prefix(text), way)).into());
+    assert_eq!(error, PathProblem::NoOwnAddress);
+    let paths = [("10.71.0.0/16", Path::Former), ("10.72.0.0/16", Path::Direct)];
+    assert_eq!(wanted.paths, paths.map(|(text, path)| (prefix(text), path)).into());
     let name = net("10.71.0.0/16");
     assert_eq!(wanted.state.route(name), Some(via("172.18.3.1", VXLAN_DEVICE)));
     assert_eq!(wanted.state.neighbours, found.neighbours);
@@ -296,24 +295,24 @@ fn without_an_own_address_the_device_carries_on() {
 
 #[test]
 fn problems_are_reported_and_nothing_leaks() {
-    let unknown = |hop| (plan(&[("10.71.0.0/16", hop)]), ground());
+    let unknown = |hop| (plan(&[("10.71.0.0/16", hop)]), view());
     let mut other_version = unknown(to_node(3));
     other_version.1.own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
-    for ((plan, ground), vxlan, problem) in [
+    for ((plan, view), vxlan, problem) in [
         (unknown(Hop::Pod(ip("10.244.1.10"))), Vxlan::Auto, "no route leads to 10.244.1.10"),
         (unknown(to_node(9)), Vxlan::Auto, "no route leads to 172.18.9.1, node node-9"),
         (unknown(to_node(3)), Vxlan::Never, "node node-3 with the gateway is behind a router"),
         (other_version, Vxlan::Auto, "node node-3 has no InternalIP of the version of fd00::1"),
     ] {
-        let (_, wanted) = forwarded(&plan, &ground, vxlan, &State::default());
+        let (_, wanted) = forwarded(&plan, &view, vxlan, &State::default());
 
         let text = wanted.problems[0].to_string();
         assert!(text.contains("10.71.0.0/16") && text.contains(problem), "{text}");
-        assert_eq!(wanted.ways[&prefix("10.71.0.0/16")], Way::Unreachable);
+        assert_eq!(wanted.paths[&prefix("10.71.0.0/16")], Path::Unreachable);
         assert_eq!(wanted.state.routes.len(), 1);
     }
 
-    let without_address = Ground { own: Vec::new(), ..ground() };
+    let without_address = NetworkView { own: Vec::new(), ..view() };
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
     let error = overlay(&plan, &without_address, Vxlan::Auto, &settings(), None).unwrap_err();
     assert!(error.to_string().contains("is --node-name the name of this host's Node"));
@@ -322,15 +321,15 @@ fn problems_are_reported_and_nothing_leaks() {
 #[test]
 fn an_unreadable_object_prevents_removals() {
     let both = [("10.71.0.0/16", to_node(2)), ("10.72.0.0/16", to_node(3))];
-    let (_, before) = forwarded(&plan(&both), &ground(), Vxlan::Auto, &State::default());
+    let (_, before) = forwarded(&plan(&both), &view(), Vxlan::Auto, &State::default());
     let mut one = plan(&both[..1]);
 
-    one.is_whole = false;
-    let (_, unsure) = forwarded(&one, &ground(), Vxlan::Auto, &before.state);
+    one.is_complete = false;
+    let (_, unsure) = forwarded(&one, &view(), Vxlan::Auto, &before.state);
     assert_eq!(unsure.state, before.state);
 
-    one.is_whole = true;
-    let (_, sure) = forwarded(&one, &ground(), Vxlan::Auto, &before.state);
+    one.is_complete = true;
+    let (_, sure) = forwarded(&one, &view(), Vxlan::Auto, &before.state);
     assert_eq!(sure.state.route(net("10.72.0.0/16")), None);
     assert_eq!(sure.state.neighbours, BTreeMap::new());
 }
@@ -351,7 +350,7 @@ proptest! {
                 .into_iter()
                 .map(|(number, hop)| {
                     let hop = match hop {
-                        0 => Hop::AsBefore,
+                        0 => Hop::Former,
                         1 => Hop::Pod(ip("10.244.1.9")),
                         4 => Hop::Pod(ip("10.244.1.10")),
                         number => to_node(number),
@@ -362,7 +361,7 @@ proptest! {
             let hops: Vec<_> = hops.iter().map(|(text, hop)| (text.as_str(), hop.clone())).collect();
             let plan = plan(&hops);
 
-            let (overlay, wanted) = forwarded(&plan, &ground(), vxlan[mode], &found);
+            let (overlay, wanted) = forwarded(&plan, &view(), vxlan[mode], &found);
 
             for prefix in plan.hops.keys() {
                 let key = RouteKey::of_last_resort(prefix.to_net());
@@ -377,7 +376,7 @@ proptest! {
                 let mac = wanted.state.neighbours[gateway];
                 prop_assert!(wanted.state.forwarding.contains_key(&mac));
             }
-            let (_, again) = forwarded(&plan, &ground(), vxlan[mode], &wanted.state);
+            let (_, again) = forwarded(&plan, &view(), vxlan[mode], &wanted.state);
             prop_assert_eq!(&again.state, &wanted.state);
             found = wanted.state;
         }

@@ -18,7 +18,7 @@ use super::super::flags::Place;
 use super::super::state::{Mac, RouteKey, Target, Version};
 
 /// `RT_TABLE_COMPAT` of the kernel: the number of the table is in an attribute, as it does not fit here.
-const TABLE_ELSEWHERE: u8 = 252;
+const TABLE_COMPAT: u8 = 252;
 
 /// A route in `table`.
 pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteMessage {
@@ -90,7 +90,7 @@ pub(super) fn table_of_route(route: &RouteMessage) -> u32 {
 }
 
 fn table_byte(table: u32) -> u8 {
-    u8::try_from(table).unwrap_or(TABLE_ELSEWHERE)
+    u8::try_from(table).unwrap_or(TABLE_COMPAT)
 }
 
 /// The rule for all packets of a version to our table.

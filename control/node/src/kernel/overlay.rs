@@ -208,7 +208,7 @@ fn fixed(wanted: &Overlay) -> Vec<InfoVxlan> {
         IpAddr::V6(address) => InfoVxlan::Local6(address),
     };
 
-    // Nothing is learned from frames: otherwise a sender of forged frames could divert those of others.
+    // Nothing is learned from frames: otherwise an attacker with forged frames could divert those of others.
     vec![InfoVxlan::Id(wanted.vni), InfoVxlan::Port(wanted.port), local, InfoVxlan::Learning(false)]
 }
 

@@ -101,7 +101,7 @@ fn places<'a>(pods: impl Iterator<Item = &'a Pod>, own: &str, plan: &Plan) -> Pl
         match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
             Some(node) if node == own => places.addresses.extend(addresses(pod)),
             Some(node) => match plan.others.get(node).map(Vec::as_slice) {
-                Some([]) => places.may_be_elsewhere = true,
+                Some([]) => places.is_incomplete = true,
                 addresses => places.addresses.extend(addresses.unwrap_or_default()),
             },
             None => {}

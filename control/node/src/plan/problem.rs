@@ -9,7 +9,7 @@ use strait_plan::objects::{self, ObjectName};
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum Problem {
-    /// A field has another type than its schema says.
+    /// A field has another type than in its schema.
     #[error("{object} cannot be read: {cause}; until it can, no route is removed")]
     Malformed { object: ObjectName, cause: String },
     /// A local prefix is invalid.

@@ -97,7 +97,7 @@ fn nodes_send_to_the_pod_or_its_node() {
         let hops = [(prefix("10.71.0.0/16"), v4), (prefix("fd00:71::/56"), v6)];
         assert_eq!(plan.hops, BTreeMap::from(hops));
         assert_eq!(plan.problems, []);
-        assert!(plan.is_whole);
+        assert!(plan.is_complete);
         let own_addresses = [format!("172.18.0.{own}"), format!("fd00:18::{own}")];
         assert_eq!(plan.own.iter().map(ToString::to_string).collect::<Vec<_>>(), own_addresses);
         assert_eq!(plan.others.len(), 2);
@@ -141,11 +141,11 @@ fn without_a_gateway_the_former_hop_is_kept() {
         ] {
             let plan = plan(own, &objects);
 
-            assert_eq!(plan.hops[&name], Hop::AsBefore, "{what}");
+            assert_eq!(plan.hops[&name], Hop::Former, "{what}");
             assert_eq!(plan.problems, [], "{what}");
             let addresses = addresses.into_iter().filter(|_| is_there);
             let addresses = addresses.map(|text| text.parse().unwrap()).collect();
-            let places = Places { addresses, may_be_elsewhere: false };
+            let places = Places { addresses, is_incomplete: false };
             assert_eq!(plan.places[&name], places, "{what} {own}");
         }
     }
@@ -157,13 +157,13 @@ fn only_existing_nodes_may_be_anywhere() {
     let mut objects = objects(vec![rome], vec![pod("rome", 2, 7)]);
     let places = |objects: &Objects| {
         let plan = plan("node-1", objects);
-        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::AsBefore);
+        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::Former);
         assert_eq!(plan.places[&prefix("10.71.0.0/16")], plan.other_places);
         plan.other_places
     };
 
     Arc::make_mut(&mut objects.nodes[1]).status = None;
-    let unknown = Places { may_be_elsewhere: true, ..Places::default() };
+    let unknown = Places { is_incomplete: true, ..Places::default() };
     assert_eq!(places(&objects), unknown);
 
     objects.nodes.remove(1);
@@ -295,7 +295,7 @@ fn an_unreadable_object_prevents_removals() {
     for value in [wrong_name, malformed] {
         let plan = plan("node-1", &objects(vec![of_value(value.clone())], Vec::new()));
 
-        assert!(!plan.is_whole, "{value}");
+        assert!(!plan.is_complete, "{value}");
         assert_eq!(plan.hops, BTreeMap::new());
         assert!(
             problems(&plan).contains("Configuration liqo-tenant-rome/rome"),
@@ -313,7 +313,7 @@ fn problems_of_gateways_and_nodes_are_reported() {
 
     let plan_on_host = plan("node-1", &objects(rome(), vec![on_host]));
     assert!(problems(&plan_on_host).contains("pod gw-rome-7 of the gateway uses the network"));
-    assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], Hop::AsBefore);
+    assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], Hop::Former);
 
     let on_unknown_node = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
     assert!(problems(&on_unknown_node).contains("node node-9 has no address of the IP version"));
@@ -398,7 +398,7 @@ proptest! {
                 let target = match hop {
                     Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
                     Hop::Pod(_) => number,
-                    Hop::AsBefore => continue,
+                    Hop::Former => continue,
                 };
                 let there = &plans[target - 1].hops[prefix];
                 prop_assert!(matches!(there, Hop::Pod(_)), "{there:?}");

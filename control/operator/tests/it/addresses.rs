@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::world::{PATIENCE, World, object};
 
 #[tokio::test]
-async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() {
+async fn a_service_exists_while_it_is_requested() {
     let Some(mut world) = World::new().await else { return };
     let ip = |name: &str, template: Value| -> IP {
         object(json!({
@@ -45,12 +45,12 @@ async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() 
         services.patch("db", &PatchParams::default(), &patch).await.expect("a Service");
         world.until("db", |other: &Service| other.labels() == service.labels()).await;
     }
-    let told = world.told("NameTaken").await;
-    assert!(told.contains("Service taken is there and belongs to somebody else"), "{told}");
+    let note = world.event_note("NameTaken").await;
+    assert!(note.contains("Service taken exists and belongs to another owner"), "{note}");
     let kept = world.api::<Service>().get("taken").await.expect("it");
     assert!(kept.owner_references().is_empty());
     let astray = world.api::<EndpointSlice>().get_opt("taken").await.expect("an answer");
-    assert!(astray.is_none(), "what is sent to somebody else's service goes there");
+    assert!(astray.is_none(), "the service of another owner keeps its traffic");
 
     let patch = Patch::Merge(json!({"spec": {"serviceTemplate": null}}));
     for name in ["db", "taken"] {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::world::{World, object, server};
 
 #[tokio::test]
-async fn a_cluster_without_an_id_gets_one_that_stays() {
+async fn a_cluster_without_an_id_gets_one() {
     let Some(world) = World::new().await else { return };
     let maps = Api::<ConfigMap>::namespaced(world.admin.clone(), "liqo");
     let ensure = async || cluster_id::ensure(world.operator.clone(), "liqo".to_owned()).await;
@@ -31,7 +31,7 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
     ensure().await;
     assert_eq!(maps.get(name).await.expect("it").resource_version(), made.resource_version());
 
-    // One without an id is waited for to go.
+    // One without an id has to be deleted first.
     let deletion = DeleteParams::default();
     maps.delete(name, &deletion).await.expect("gone");
     let empty = json!({"metadata": {"name": name}, "data": {"CLUSTER_ID": ""}});
@@ -43,7 +43,7 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
     tokio::join!(ensure(), removal);
     assert_eq!(maps.get(name).await.expect("it").annotations()["strait.io/generated"], "true");
 
-    // One that users name is theirs, and none is generated for those who know another one.
+    // Ids that users set are theirs, and none is generated while peers know another one.
     maps.delete(name, &deletion).await.expect("gone");
     let own = json!({"metadata": {"name": "clusterid-configmap"}, "data": {"CLUSTER_ID": "rome"}});
     create(maps.clone(), &object::<ConfigMap>(own)).await;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::world::{NETWORKING, PATIENCE, World, addresses, server};
 
 #[tokio::test]
-async fn the_condition_of_a_gateway_goes_with_it() {
+async fn the_condition_is_removed_with_its_gateway() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -27,15 +27,15 @@ async fn the_condition_of_a_gateway_goes_with_it() {
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         })
     };
-    let said = json!({
+    let applied = json!({
         "apiVersion": NETWORKING, "kind": "Configuration",
         "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
         "status": {"conditions": [condition("strait.io/InForce"), condition("example.com/Other")]},
     });
     let configurations = world.of_kind(NETWORKING, "Configuration", NAMESPACE);
     let parameters = PatchParams::apply("strait-gateway").force();
-    configurations.patch("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
-    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    configurations.patch("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
     let types = async || -> Vec<String> {
         let found = configurations.get("milan").await.expect("it");
         let conditions = found.data["status"]["conditions"].as_array().cloned();
@@ -60,16 +60,16 @@ async fn the_condition_of_a_gateway_goes_with_it() {
     }
     assert_eq!(types().await, ["example.com/Other"]);
 
-    // What a gateway of which the operator knows nothing writes again is left to it.
+    // A condition that is written again, by a gateway unknown to the operator, is kept.
     sleep(Duration::from_secs(1)).await;
-    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
     sleep(Duration::from_secs(1)).await;
     assert!(types().await.contains(&ours), "it would be written again without end");
 }
 
-/// Where that is comes from the one that is going, with whatever is in front of it.
+/// Its endpoint would be that of the one being deleted, with that one's service.
 #[tokio::test]
-async fn a_gateway_says_nothing_of_one_of_its_name_that_is_going() {
+async fn a_new_gateway_ignores_a_deleted_namesake() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;

@@ -1,5 +1,5 @@
-//! The operator against a real API server, with the role that it is given. Deployments get their pods from a
-//! stand-in for the kubelet.
+//! The operator against a real API server, with its shipped role. Deployments get their pods from a stand-in for the
+//! kubelet.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use tokio::time::{Instant, sleep};
 use crate::world::{PATIENCE, World, addresses, object, server};
 
 #[tokio::test]
-async fn a_gateway_is_made_kept_found_and_taken_away() {
+async fn a_gateway_is_created_kept_and_deleted() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     let start = Instant::now();
     world.ask_for_server().await;
 
-    // All of it is there, and users read where.
+    // All objects exist, and the endpoint is in the status.
     let made = world.until("milan", |server| !addresses(server).is_empty()).await;
     eprintln!("a gateway after {:?}", start.elapsed());
     let status = made.status.clone().expect("a status");
@@ -66,7 +66,7 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
     let bound = bindings.get(&binding).await.expect("a binding");
     assert_eq!(bound.labels()["networking.liqo.io/gateway-namespace"], NAMESPACE);
 
-    // What others destroy or change is mended; what is right is not written again.
+    // Objects that others delete or change are corrected; those that are right are not written again.
     world.api::<Deployment>().delete("gw-milan", &DeleteParams::background()).await.expect("gone");
     let again = world.until::<Deployment>("gw-milan", |_| true).await;
     assert_ne!(again.uid(), deployment.uid());
@@ -81,26 +81,29 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
         .await;
     world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.3"]).await;
 
-    // A node that moves is followed; without a pod the address stays known.
+    // The address follows the node; without a pod it is kept.
     kubelet::move_node(&world.admin, "172.18.0.4").await;
     world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.4"]).await;
 
-    // Another wish reaches the service.
-    let wish = json!({"spec": {"endpoint": {"nodePort": 30800}}});
+    // A change of the spec reaches the service.
+    let change = json!({"spec": {"endpoint": {"nodePort": 30800}}});
     let servers = world.api::<GatewayServer>();
-    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&wish)).await.expect("a wish");
+    servers
+        .patch("milan", &PatchParams::default(), &Patch::Merge(&change))
+        .await
+        .expect("a change");
     let port =
         |server: &GatewayServer| server.status.clone().and_then(|status| status.endpoint?.port);
-    let asked = world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
+    let changed = world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
 
-    // What was made says of which generation of the wish.
-    let generation = asked.metadata.generation.expect("a generation").to_string();
+    // The objects record the generation that they were made from.
+    let generation = changed.metadata.generation.expect("a generation").to_string();
     let deployment: Deployment = world.api().get("gw-milan").await.expect("a deployment");
     assert_eq!(deployment.annotations()["strait.io/generation"], generation);
     let service: Service = world.api().get("gw-milan").await.expect("a service");
     assert_eq!(service.annotations()["strait.io/generation"], generation);
 
-    // With the gateway goes its binding, which nothing can own.
+    // With the gateway its binding is deleted, which cannot have an owner.
     world.api::<WgGatewayServer>().delete("milan", &DeleteParams::default()).await.expect("gone");
     let start = Instant::now();
     while bindings.get(&binding).await.is_ok_and(|found| found.uid() == bound.uid()) {
@@ -110,9 +113,9 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_gateway_goes_whoever_has_held_it_back() {
+async fn a_gateway_with_foreign_finalizers_is_deleted() {
     let Some(mut world) = World::new().await else { return };
-    // As of a copy that was put back: nobody who applies has ever owned the finalizers.
+    // As in a restored copy: no field manager owns the finalizers.
     let finalizers = ["networking.liqo.io/clusterrolebinding", "example.com/archive"];
     let held = json!({
         "metadata": {"name": "milan", "finalizers": finalizers},
@@ -128,7 +131,7 @@ async fn a_gateway_goes_whoever_has_held_it_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_that_is_right_already() {
+async fn objects_that_are_right_are_not_written() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -137,7 +140,7 @@ async fn nothing_is_written_that_is_right_already() {
 
     let before = world.versions().await;
     assert!(before.len() >= 6, "{before:?}");
-    // Every gateway is looked at again by whoever takes over.
+    // The next operator reconciles every gateway again.
     world.tasks.pop().expect("an operator").abort();
     world.start_operator();
     sleep(Duration::from_secs(2)).await;
@@ -145,7 +148,7 @@ async fn nothing_is_written_that_is_right_already() {
 }
 
 #[tokio::test]
-async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
+async fn a_client_has_no_service_and_one_secret() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../../../deploy/liqo/client.yaml")).await;
@@ -165,8 +168,8 @@ async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
     });
     create(world.api(), &object::<GatewayClient>(client)).await;
 
-    // Whoever has heard of one of them only may speak of that before.
-    let note = world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    // An operator that has seen only one of them may report that first.
+    let note = world.event_note_containing("KeysSecretCheckFailed", "found multiple secrets").await;
     assert!(note.ends_with("one, two: keep one, or name it in spec.secretRef"), "{note}");
     for name in ["one", "two"] {
         world.api::<Secret>().delete(name, &DeleteParams::default()).await.expect("gone");
@@ -185,7 +188,7 @@ async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_away_is_served_again() {
+async fn the_operator_survives_an_api_server_outage() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../../../deploy/liqo/server.yaml")).await;

@@ -11,10 +11,9 @@ use strait_control_lab::create;
 
 use crate::world::{World, addresses, object, server};
 
-/// By the name that the operator gives it, and by that of the one that is there already; the reference to
-/// the template is of an older document.
+/// The operator's default name, and that of an existing one; the reference to the template is of an older document.
 #[tokio::test]
-async fn a_template_has_the_name_of_the_secret_in_use() {
+async fn a_template_gets_the_name_of_the_secret() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     let mut template: Value =
@@ -24,10 +23,10 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
     made["metadata"]["annotations"] = json!({"secret": "{{ .SecretName }}"});
     made["spec"]["?extraConfig"] = json!("{{ .Spec.ExtraConfig }}");
     world.apply(&template.to_string()).await;
-    let mut asked = server("wireguard-server");
-    let reference = asked.spec.server_template_ref.as_mut().expect("a reference");
+    let mut requested = server("wireguard-server");
+    let reference = requested.spec.server_template_ref.as_mut().expect("a reference");
     reference.api_version = Some("networking.liqo.io/v1alpha1".to_owned());
-    create(world.api(), &asked).await;
+    create(world.api(), &requested).await;
 
     let names = |secret: &'static str| {
         move |gateway: &WgGatewayServer| {
@@ -48,7 +47,7 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
         "stringData": {"privateKey": "p".repeat(32), "publicKey": "q".repeat(32)},
     });
     create(world.api(), &object::<Secret>(keys)).await;
-    world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    world.event_note_containing("KeysSecretCheckFailed", "found multiple secrets").await;
 
     // The user names one of them, also the one that has the default name.
     let servers = world.api::<GatewayServer>();
@@ -61,14 +60,14 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
         world.until("milan", names(secret)).await;
     }
 
-    // Or leaves one.
+    // Or deletes the other.
     name(json!(null)).await;
     world.api::<Secret>().delete("gw-milan", &DeleteParams::default()).await.expect("gone");
     world.until("milan", names("own-keys")).await;
 }
 
 #[tokio::test]
-async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
+async fn mismatched_keys_make_no_gateway() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../../../deploy/liqo/server.yaml")).await;
@@ -77,19 +76,19 @@ async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
         "stringData": {"privateKey": "p".repeat(32), "publicKey": "p".repeat(32)},
     });
     create(world.api(), &object::<Secret>(own)).await;
-    let mut asked = server("strait-server");
-    asked.spec.secret_ref = object(json!({"name": "own-keys"}));
-    create(world.api(), &asked).await;
+    let mut requested = server("strait-server");
+    requested.spec.secret_ref = object(json!({"name": "own-keys"}));
+    create(world.api(), &requested).await;
 
-    let note = world.told("KeysSecretCheckFailed").await;
+    let note = world.event_note("KeysSecretCheckFailed").await;
     assert!(
         note.starts_with("in secret \"own-keys\" publicKey is not that of privateKey"),
         "{note}"
     );
     assert!(!note.contains("pp"), "{note}");
     assert!(world.api::<Deployment>().get_opt("gw-milan").await.expect("an answer").is_none());
-    let told: GatewayServer = world.api().get("milan").await.expect("it");
-    assert_eq!(told.status.and_then(|status| status.secret_ref), None);
+    let found: GatewayServer = world.api().get("milan").await.expect("it");
+    assert_eq!(found.status.and_then(|status| status.secret_ref), None);
 
     let right = Patch::Merge(json!({"stringData": {"publicKey": "q".repeat(32)}}));
     world.api::<Secret>().patch("own-keys", &PatchParams::default(), &right).await.expect("a key");

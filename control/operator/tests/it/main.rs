@@ -1,4 +1,4 @@
-//! The operator against a real API server, with the rights that it has. Deployments get their pods from a stand-in
+//! The operator against a real API server, with its shipped role. Deployments get their pods from a stand-in
 //! for the kubelet.
 
 #![expect(

@@ -1,4 +1,4 @@
-//! What templates make of gateways.
+//! The objects that templates render for gateways.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep};
 use crate::world::{NETWORKING, PATIENCE, World, addresses, object, server};
 
 #[tokio::test]
-async fn what_is_missing_is_told_and_waited_for() {
+async fn missing_objects_are_reported_and_awaited() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     create(world.api(), &server("strait-server")).await;
 
-    let note = world.told("TemplateMissing").await;
+    let note = world.event_note("TemplateMissing").await;
     assert_eq!(
         note,
         "WgGatewayServerTemplate liqo/strait-server is not there: make it, or name another"
@@ -31,8 +31,8 @@ async fn what_is_missing_is_told_and_waited_for() {
     let servers = world.api::<GatewayServer>();
     servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
     world.apply(include_str!("../../../../deploy/liqo/server.yaml")).await;
-    // Of what the user has made, though the template has made something else of it.
-    let note = world.told_of("GatewayServer", "MissingSecretRef").await;
+    // On the user's object, though the template has made another object from it.
+    let note = world.event_note_of("GatewayServer", "MissingSecretRef").await;
     assert_eq!(
         note,
         "spec.secretRef names secret \"own-keys\", which is not there: make it, or name none"
@@ -45,7 +45,7 @@ async fn what_is_missing_is_told_and_waited_for() {
         }))
     };
     create(world.api(), &secret(31)).await;
-    let note = world.told("KeysSecretCheckFailed").await;
+    let note = world.event_note("KeysSecretCheckFailed").await;
     assert!(
         note.contains("needs publicKey with the 32 raw bytes of a key, has 31 bytes"),
         "{note}"
@@ -56,12 +56,12 @@ async fn what_is_missing_is_told_and_waited_for() {
     let made = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
     let secret = made.status.and_then(|status| status.secret_ref?.name);
     assert_eq!(secret.as_deref(), Some("own-keys"));
-    assert_eq!(world.told("Reconciled").await, "nothing is in the way any more");
+    assert_eq!(world.event_note("Reconciled").await, "the problem is solved");
     let labelled: Secret = world.api().get("own-keys").await.expect("it");
     assert_eq!(labelled.labels()[REMOTE_CLUSTER_ID], "milan");
 }
 
-/// Two kinds of somebody else: one of templates, and one of gateways.
+/// Two kinds of others: one of templates, and one of gateways.
 async fn install_other_kinds(world: &World) {
     for (kind, plural, labels) in [
         ("TubeTemplate", "tubetemplates", json!({"networking.liqo.io/gatewaytemplate": "true"})),
@@ -94,7 +94,7 @@ async fn install_other_kinds(world: &World) {
 }
 
 #[tokio::test]
-async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made_goes() {
+async fn labelled_templates_of_other_kinds_are_used() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -108,12 +108,12 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
     let servers = world.api::<GatewayServer>();
     let parameters = PatchParams::default();
     servers.patch("milan", &parameters, &refer("Tube", "t")).await.expect("a wish");
-    let note = world.told("TemplateMissing").await;
+    let note = world.event_note("TemplateMissing").await;
     assert!(
         note.contains("Tube of example.com/v1 is no kind of gateway template: label its"),
         "{note}"
     );
-    // What was made before stays.
+    // The former object stays.
     world.api::<WgGatewayServer>().get("milan").await.expect("it");
 
     install_other_kinds(&world).await;
@@ -145,18 +145,18 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
     world.until("milan", |server: &GatewayServer| child(server).as_deref() == Some("Tube")).await;
     let tube = tubes.get("tube-milan").await.expect("a tube");
     assert_eq!(tube.data["spec"]["width"], 1340);
-    // The former one is being deleted, or has gone.
+    // The former one is being deleted, or is gone.
     let start = Instant::now();
     while world.api::<WgGatewayServer>().get_opt("milan").await.expect("an answer").is_some() {
         assert!(start.elapsed() < PATIENCE, "the former gateway stays");
         sleep(Duration::from_millis(20)).await;
     }
 
-    // What a kind of somebody else says is passed on as well.
-    let said = json!({"status": {"endpoint": {"addresses": ["203.0.113.7"], "port": 7, "protocol": "UDP"}}});
-    tubes.patch_status("tube-milan", &parameters, &Patch::Merge(&said)).await.expect("a status");
+    // The status of another kind is passed on as well.
+    let status = json!({"status": {"endpoint": {"addresses": ["203.0.113.7"], "port": 7, "protocol": "UDP"}}});
+    tubes.patch_status("tube-milan", &parameters, &Patch::Merge(&status)).await.expect("a status");
     world.until("milan", |server: &GatewayServer| addresses(server) == ["203.0.113.7"]).await;
-    // And a template that changes makes another one.
+    // And a changed template changes the object.
     let wider = json!({"spec": {"template": {"spec": {"width": "{{ .Spec.Endpoint.Port }}"}}}});
     let templates = world.of_kind("example.com/v1", "TubeTemplate", "liqo");
     templates.patch("t", &parameters, &Patch::Merge(&wider)).await.expect("a template");
@@ -168,7 +168,7 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
 }
 
 #[tokio::test]
-async fn a_template_that_changes_takes_with_it_what_it_made() {
+async fn a_changed_template_replaces_its_objects() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -183,7 +183,7 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
             .expect("a template");
     };
 
-    // What selects pods cannot be changed, so there is another deployment.
+    // Selectors are immutable, so there is another deployment.
     let labels = json!({"example.com/zone": "north"});
     change(json!({"deployment": {"spec": {
         "selector": {"matchLabels": labels, "matchExpressions": []}, "template": {"metadata": {"labels": labels}},
@@ -195,9 +195,9 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
     assert_eq!(selected["example.com/zone"], "north");
     sleep(Duration::from_secs(1)).await;
     let later: Deployment = world.api().get("gw-milan").await.expect("a deployment");
-    assert_eq!(later.uid(), after.uid(), "what is empty in a selector makes no difference");
+    assert_eq!(later.uid(), after.uid(), "empty values in a selector make no difference");
 
-    // Metrics come and go.
+    // Metrics are switched on and off.
     let port = json!([{"name": "metrics", "port": 8084}]);
     let metrics = json!({
         "enabled": true,
@@ -207,7 +207,7 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
     change(json!({"metrics": metrics})).await;
     let service = world.until("milan-metrics", |_: &Service| true).await;
     assert_eq!(service.labels()["team"], "net");
-    let note = world.told("MetricsEnforced").await;
+    let note = world.event_note("MetricsEnforced").await;
     assert!(note.contains("install the Prometheus operator, or ask for none"), "{note}");
     change(json!({"metrics": {"enabled": false}})).await;
     let services = world.api::<Service>();

@@ -16,7 +16,7 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_control_lab::roles::stock_role;
 use strait_control_lab::tenant::NAMESPACE;
 use strait_control_lab::{ApiServer, create, install_api, kubelet};
-use strait_operator::{KeyPair, Settings, Tally};
+use strait_operator::{KeyPair, ReconcileCounts, Settings};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -150,12 +150,12 @@ impl World {
     }
 
     /// Waits for an Event, and returns its note.
-    pub(crate) async fn told(&self, reason: &str) -> String {
-        self.told_that(reason, "").await
+    pub(crate) async fn event_note(&self, reason: &str) -> String {
+        self.event_note_containing(reason, "").await
     }
 
     /// Waits for an Event of the object called `milan` of a kind, and returns its note.
-    pub(crate) async fn told_of(&self, kind: &str, reason: &str) -> String {
+    pub(crate) async fn event_note_of(&self, kind: &str, reason: &str) -> String {
         let events: Api<Event> = self.api();
         let is_it = |event: &Event| {
             let regarding = event.regarding.clone().unwrap_or_default();
@@ -175,7 +175,7 @@ impl World {
     }
 
     /// Waits for an Event that contains `words`, and returns its note.
-    pub(crate) async fn told_that(&self, reason: &str, words: &str) -> String {
+    pub(crate) async fn event_note_containing(&self, reason: &str, words: &str) -> String {
         let events: Api<Event> = self.api();
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -233,7 +233,7 @@ pub(crate) fn settings() -> Settings {
         generate_keys: || KeyPair { private: [b'p'; 32], public: [b'q'; 32] },
         // Simpler than a curve.
         public_of: |private| private.map(|byte| byte + 1),
-        tally: Tally::default(),
+        counts: ReconcileCounts::default(),
     }
 }
 

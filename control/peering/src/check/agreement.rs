@@ -10,14 +10,14 @@ use proptest::sample::select;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::Configuration;
-use strait_ipam::{CONFIGURED_CONDITION, Rehearsal, Snapshot};
+use strait_ipam::{CONFIGURED_CONDITION, DryRun, Snapshot};
 use strait_node::plan as node;
 use strait_plan::Desired;
 use strait_plan::conditions::{Outcome, merged};
-use strait_plan::objects::{Listed, Objects, Scope, judge};
+use strait_plan::objects::{Listed, Objects, Scope, parse};
 
-use super::look::Facts;
 use super::peering;
+use super::read::Facts;
 
 /// Valid prefixes.
 const RIGHT: [&str; 7] = [
@@ -56,7 +56,7 @@ fn verdicts(spec: &Value) -> Verdicts {
     let mut object = settled(spec);
     let listed = read::<Configuration>(&object);
     let configuration = listed.0.as_ref().expect("what the schema lets through can be read");
-    let problems = judge(configuration).problems.iter().map(ToString::to_string).collect();
+    let problems = parse(configuration).problems.iter().map(ToString::to_string).collect();
 
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ fn verdicts(spec: &Value) -> Verdicts {
         ..node::Objects::default()
     };
     let plan = node::plan("one", &node);
-    let requested = judge(configuration).remote;
+    let requested = parse(configuration).remote;
     let requested = requested.iter().flatten().flatten().collect::<BTreeSet<_>>().len();
     let node = (
         plan.problems.is_empty() && plan.hops.len() == requested,
@@ -141,12 +141,12 @@ fn settled(spec: &Value) -> Value {
         configuration,
     ];
     let snapshot = Snapshot { objects, journal: None };
-    let mut rehearsal =
-        Rehearsal::new(strait_ipam::Settings::default(), snapshot, Timestamp::UNIX_EPOCH);
+    let mut dry_run =
+        DryRun::new(strait_ipam::Settings::default(), snapshot, Timestamp::UNIX_EPOCH);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(rehearsal.settle()).expect("the operator settles");
+    runtime.block_on(dry_run.run()).expect("the operator settles");
 
-    let mut objects = rehearsal.objects().into_iter();
+    let mut objects = dry_run.objects().into_iter();
     objects.find(|object| object["kind"] == "Configuration").expect("it is there")
 }
 

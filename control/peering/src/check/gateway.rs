@@ -15,12 +15,12 @@ use super::super::connect::ready;
 use super::super::wait::Progress;
 use super::super::{Side, keys};
 use super::fold::WARNING_EVENT;
-use super::look::{GatewayFacts, Sight};
+use super::read::{GatewayFacts, Visibility};
 use super::{Finding, named};
 
 impl GatewayFacts {
     /// Its name in findings.
-    pub(super) fn called(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         named(&format!("Gateway{}", self.mode), Some(&self.namespace), &self.name)
     }
 
@@ -70,7 +70,7 @@ pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Findi
     if gateway.remote.is_none() {
         let message = format!("it has no label {REMOTE_CLUSTER_ID}");
         let remedy = "set it to the id of the cluster at the other end".to_owned();
-        findings.push(Finding::error(gateway.called(), "Unassigned", message, remedy));
+        findings.push(Finding::error(gateway.display_name(), "Unassigned", message, remedy));
     }
     findings.extend(template(gateway));
     findings.extend(workload(gateway));
@@ -105,15 +105,20 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     let Some([kind, namespace, name]) = &gateway.template_ref else {
         let message = "its spec names no template".to_owned();
         let remedy = "write the name into the template reference of its spec".to_owned();
-        return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
+        return Some(Finding::error(gateway.display_name(), "TemplateMissing", message, remedy));
     };
     let template = match &gateway.template {
-        Sight::There(template) => template,
-        Sight::Hidden => return None,
-        Sight::Missing => {
+        Visibility::Found(template) => template,
+        Visibility::Hidden => return None,
+        Visibility::Missing => {
             let message = format!("its template {kind} {namespace}/{name} is not there");
             let remedy = "make it, or name another one".to_owned();
-            return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
+            return Some(Finding::error(
+                gateway.display_name(),
+                "TemplateMissing",
+                message,
+                remedy,
+            ));
         }
     };
     let schema = match gateway.mode {
@@ -132,7 +137,7 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     let secret = format!("gw-{}", gateway.name);
     let error = child(&Parent { identity, spec, schema, secret }, name, template).err()?;
     let object = named(kind, Some(namespace), name);
-    let message = format!("for {} it comes to nothing: {error}", gateway.called());
+    let message = format!("for {} it comes to nothing: {error}", gateway.display_name());
     let remedy = "mend it at the place that is named".to_owned();
 
     Some(Finding {
@@ -146,18 +151,20 @@ fn workload(gateway: &GatewayFacts) -> Option<Finding> {
     let object = named("Deployment", Some(namespace), &name);
     let describe = format!("look at `kubectl describe deployment {name} -n {namespace}`");
     match &gateway.deployment {
-        Sight::There(deployment) => {
+        Visibility::Found(deployment) => {
             if let Progress::NotYet(found) = ready(deployment) {
                 return Some(Finding::error(object, "GatewayNotReady", found, describe));
             }
         }
-        Sight::Missing => {
-            let message = format!("it is not there, so {} does not run", gateway.called());
-            let remedy =
-                format!("is the operator running? Look at the Events of {}", gateway.called());
+        Visibility::Missing => {
+            let message = format!("it is not there, so {} does not run", gateway.display_name());
+            let remedy = format!(
+                "is the operator running? Look at the Events of {}",
+                gateway.display_name()
+            );
             return Some(Finding::error(object, "GatewayMissing", message, remedy));
         }
-        Sight::Hidden => return None,
+        Visibility::Hidden => return None,
     }
     match gateway.active_pods.as_ref()?.as_slice() {
         [_] => None,
@@ -187,8 +194,8 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
     }
     let Some(service) = gateway.service.seen() else {
         let message = match (gateway.mode, &gateway.service) {
-            (Mode::Server, Sight::Hidden) => "it has no status.endpoint.addresses",
-            (Mode::Server, Sight::There(_) | Sight::Missing) => {
+            (Mode::Server, Visibility::Hidden) => "it has no status.endpoint.addresses",
+            (Mode::Server, Visibility::Found(_) | Visibility::Missing) => {
                 "it has no Service and no status.endpoint.addresses"
             }
             (Mode::Client, _) => "spec.endpoint.addresses names no server",
@@ -198,7 +205,7 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
             Mode::Client => "write the address of the server there",
         };
         let (message, remedy) = (message.to_owned(), remedy.to_owned());
-        return Some(Finding::error(gateway.called(), "NoEndpoint", message, remedy));
+        return Some(Finding::error(gateway.display_name(), "NoEndpoint", message, remedy));
     };
     let object = named("Service", Some(&gateway.namespace), &service.name_any());
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP");
@@ -215,7 +222,7 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
         )
     } else {
         Finding::error(
-            gateway.called(),
+            gateway.display_name(),
             "NoEndpoint",
             format!(
                 "its Service is there, of type {type_}, but status.endpoint.addresses is empty"
@@ -230,7 +237,7 @@ fn secret(gateway: &GatewayFacts, public_of: PublicOf) -> Option<Finding> {
     let Some(secret) = gateway.secret() else {
         let message = "it has no Secret with keys, or several".to_owned();
         let remedy = "is the operator running? Delete the unused ones".to_owned();
-        return Some(Finding::error(gateway.called(), "NoKeys", message, remedy));
+        return Some(Finding::error(gateway.display_name(), "NoKeys", message, remedy));
     };
     let (message, write) = match unsound(secret, public_of)? {
         Unsound::NoKey { entry, found } => (

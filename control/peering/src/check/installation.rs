@@ -10,18 +10,18 @@ use strait_api::Network;
 use strait_api::labels::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR};
 
 use super::super::connect::ready;
+use super::super::flag_or_env::flag_or_env;
 use super::super::plan::{NodeConflict, node_conflicts};
 use super::super::prefixes;
-use super::super::told::told;
 use super::super::wait::Progress;
-use super::look::{Facts, LEASE, Sight};
+use super::read::{Facts, LEASE, Visibility};
 use super::{Finding, named};
 
 /// The types of `Network`s, and whether prefixes cannot be allocated without.
 const TYPES: [(&str, bool); 4] =
     [(POD_CIDR, true), (EXTERNAL_CIDR, true), ("service-cidr", false), ("internal-cidr", false)];
 
-/// The flag that tells an operator whether there are others.
+/// The flag of an operator for leader election: whether there may be other replicas.
 const ELECTION: (&str, &str) = ("--leader-election", "STRAIT_LEADER_ELECTION");
 
 /// The largest difference between the local clock and that of the operator.
@@ -47,22 +47,22 @@ fn operators(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let operators = facts.operators.as_deref();
     match (operators, &facts.liqo) {
-        (Some([operator, ..]), Sight::There(liqo)) => findings.push(Finding::error(
+        (Some([operator, ..]), Visibility::Found(liqo)) => findings.push(Finding::error(
             called(operator),
             "TwoOperators",
             format!("{} runs as well, and both would write the same objects", called(liqo)),
             "delete this one where Liqo runs".to_owned(),
         )),
-        (Some([]), Sight::Missing) => findings.push(Finding::error(
+        (Some([]), Visibility::Missing) => findings.push(Finding::error(
             named("Namespace", None, namespace),
             "OperatorMissing",
             "neither the operator of Strait nor that of Liqo is there".to_owned(),
             "apply deploy/standalone, or name the namespace of the installation with --liqo-namespace"
                 .to_owned(),
         )),
-        (Some([_, ..]), Sight::Missing) | (Some([]), Sight::There(_)) => {}
+        (Some([_, ..]), Visibility::Missing) | (Some([]), Visibility::Found(_)) => {}
         // It is not known whether there is one.
-        (None, _) | (_, Sight::Hidden) => {}
+        (None, _) | (_, Visibility::Hidden) => {}
     }
     for operator in operators.into_iter().flatten().chain(facts.liqo.seen()) {
         if let Progress::NotYet(found) = ready(operator) {
@@ -80,9 +80,9 @@ fn lease(facts: &Facts) -> Option<Finding> {
     let operator = facts.only_operator()?;
     let (flag, variable) = ELECTION;
     let mut containers = operator.spec.template.spec.as_ref()?.containers.iter();
-    let is_alone =
-        containers.any(|container| told(container, flag, variable).as_deref() == Some("false"));
-    if is_alone || matches!(facts.lease, Sight::Hidden) {
+    let is_alone = containers
+        .any(|container| flag_or_env(container, flag, variable).as_deref() == Some("false"));
+    if is_alone || matches!(facts.lease, Visibility::Hidden) {
         return None;
     }
 

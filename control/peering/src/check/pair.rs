@@ -4,10 +4,10 @@ use k8s_openapi::ByteString;
 use kube::ResourceExt as _;
 use remap::Prefix;
 use strait_api::identity::Mode;
-use strait_plan::objects::{judge, of_cluster};
+use strait_plan::objects::{of_cluster, parse};
 
 use super::super::{Prefixes, Side, keys};
-use super::look::{Facts, GatewayFacts};
+use super::read::{Facts, GatewayFacts};
 use super::{Finding, named};
 
 /// The contradictions between both.
@@ -66,19 +66,19 @@ fn one_sided(gateway: &GatewayFacts, side: Side, id: &str) -> Finding {
     let message = format!("cluster {id} has no gateway for it");
     let remedy = "make one there, or `strait network connect`".to_owned();
 
-    Finding { side, ..Finding::error(gateway.called(), "NoCounterpart", message, remedy) }
+    Finding { side, ..Finding::error(gateway.display_name(), "NoCounterpart", message, remedy) }
 }
 
 /// Reports that there are too many gateways to the cluster `id` to compare them with its own.
 fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> {
     let [first, _, ..] = gateways else { return None };
-    let names: Vec<_> = gateways.iter().map(|gateway| gateway.called()).collect();
+    let names: Vec<_> = gateways.iter().map(|gateway| gateway.display_name()).collect();
     let message = format!(
         "{} are all for cluster {id}: none is compared with the gateways there",
         names.join(" and ")
     );
     let remedy = "delete the unused ones".to_owned();
-    let finding = Finding::warning(first.called(), "SeveralGateways", message, remedy);
+    let finding = Finding::warning(first.display_name(), "SeveralGateways", message, remedy);
 
     Some(Finding { side, ..finding })
 }
@@ -87,14 +87,14 @@ fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> 
 fn ends(here: &GatewayFacts, there: &GatewayFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |reason, message, remedy: &str| {
-        let finding = Finding::error(here.called(), reason, message, remedy.to_owned());
+        let finding = Finding::error(here.display_name(), reason, message, remedy.to_owned());
         findings.push(Finding { side: Side::Local, ..finding });
     };
     if here.mtu() != there.mtu() {
         let message = format!(
             "its tunnel has an MTU of {} bytes, that of {} in the remote cluster {}",
             here.mtu(),
-            there.called(),
+            there.display_name(),
             there.mtu()
         );
         add("MTUDiffers", message, "write the same into spec.mtu of both");
@@ -103,7 +103,7 @@ fn ends(here: &GatewayFacts, there: &GatewayFacts) -> Vec<Finding> {
         (Mode::Server, Mode::Client) => (here, there),
         (Mode::Client, Mode::Server) => (there, here),
         (Mode::Server, Mode::Server) | (Mode::Client, Mode::Client) => {
-            let message = format!("{} at the other end is one too", there.called());
+            let message = format!("{} at the other end is one too", there.display_name());
             add("SameEnd", message, "delete one of them, and make a gateway of the other kind");
             return findings;
         }
@@ -116,7 +116,7 @@ fn ends(here: &GatewayFacts, there: &GatewayFacts) -> Vec<Finding> {
             at.join(", ")
         );
         let finding = Finding::warning(
-            here.called(),
+            here.display_name(),
             "EndpointDiffers",
             message,
             "unless something forwards it, write the address of the server into spec.endpoint of the client"
@@ -138,7 +138,7 @@ fn key(
     let own = keys::public(Side::Only, other.secret()?).ok()?;
     let ByteString(bytes) = known.spec.public_key.clone().unwrap_or_default();
     let object = named("PublicKey", known.namespace().as_deref(), &known.name_any());
-    let message = format!("it is not the key of {} in cluster {id}", other.called());
+    let message = format!("it is not the key of {} in cluster {id}", other.display_name());
     let remedy =
         "apply there what `strait generate publickey` prints in that cluster, or `strait network connect` again"
             .to_owned();
@@ -151,12 +151,12 @@ fn key(
 fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
     let configuration = of_cluster(facts.configurations.as_ref()?, id)?;
     let Prefixes { pod, external } = other.prefixes()?;
-    let judgement = judge(configuration);
-    if !judgement.problems.is_empty() {
+    let parsed = parse(configuration);
+    if !parsed.problems.is_empty() {
         // These problems are reported already.
         return None;
     }
-    let known = judgement.remote.map(|list| sorted(list.into_iter().flatten()));
+    let known = parsed.remote.map(|list| sorted(list.into_iter().flatten()));
     let own = [pod, external].map(sorted);
     if known == own {
         return None;

@@ -8,11 +8,11 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
 use strait_plan::conditions::{self, IN_FORCE};
-use strait_plan::objects::{cluster_id, judge};
+use strait_plan::objects::{cluster_id, parse};
 
 use super::super::connect::{configured, established};
-use super::super::wait::{Progress, is_left_over};
-use super::look::{Facts, GatewayFacts};
+use super::super::wait::{Progress, is_stale};
+use super::read::{Facts, GatewayFacts};
 use super::{Finding, named};
 
 /// The problems of peerings.
@@ -31,7 +31,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-fn called<K: Resource<DynamicType = ()>>(object: &K) -> String {
+fn display_name<K: Resource<DynamicType = ()>>(object: &K) -> String {
     named(&K::kind(&()), object.namespace().as_deref(), &object.name_any())
 }
 
@@ -40,21 +40,21 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     if cluster_id(configuration).is_none_or(str::is_empty) {
         let message = format!("it has no label {REMOTE_CLUSTER_ID}");
         let remedy = "set it to the id of the cluster whose prefixes it has".to_owned();
-        findings.push(Finding::error(called(configuration), "Unassigned", message, remedy));
+        findings.push(Finding::error(display_name(configuration), "Unassigned", message, remedy));
     }
     // Other reports on it follow from these problems.
-    let refused = judge(configuration).problems;
+    let refused = parse(configuration).problems;
     if !refused.is_empty() {
         findings.extend(refused.iter().map(|problem| {
             let remedy = "write what the message asks for".to_owned();
             let reason = conditions::reason_of(problem);
-            Finding::error(called(configuration), reason, problem.to_string(), remedy)
+            Finding::error(display_name(configuration), reason, problem.to_string(), remedy)
         }));
         return findings;
     }
     if let Progress::NotYet(found) = configured(configuration) {
         let remedy = "is the operator running? Its Events say more".to_owned();
-        findings.push(Finding::error(called(configuration), "NotConfigured", found, remedy));
+        findings.push(Finding::error(display_name(configuration), "NotConfigured", found, remedy));
     }
     let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
     let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
@@ -63,7 +63,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     findings.extend(refused.map(|it| {
         let message = format!("a gateway says {}: {}", it.reason, it.message);
         let remedy = "write what the message asks for".to_owned();
-        Finding::error(called(configuration), "NotInForce", message, remedy)
+        Finding::error(display_name(configuration), "NotInForce", message, remedy)
     }));
 
     findings
@@ -86,7 +86,8 @@ fn public_key(key: &PublicKey) -> Option<Finding> {
     let remedy =
         "apply there what `strait generate publickey` prints in the other cluster".to_owned();
 
-    (bytes.len() != KEY_BYTES).then(|| Finding::error(called(key), "KeyMalformed", message, remedy))
+    (bytes.len() != KEY_BYTES)
+        .then(|| Finding::error(display_name(key), "KeyMalformed", message, remedy))
 }
 
 /// Whether the gateway has the prefixes of the other end.
@@ -98,7 +99,8 @@ fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Findi
     let remedy =
         "apply there what `strait generate configuration` prints in that cluster".to_owned();
 
-    (!is_there).then(|| Finding::error(gateway.called(), "ConfigurationMissing", message, remedy))
+    (!is_there)
+        .then(|| Finding::error(gateway.display_name(), "ConfigurationMissing", message, remedy))
 }
 
 /// Whether the gateway has the public key of the other end.
@@ -110,7 +112,7 @@ fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
     gateway
         .key(facts, remote)
         .is_none()
-        .then(|| Finding::error(gateway.called(), "PublicKeyMissing", message, remedy))
+        .then(|| Finding::error(gateway.display_name(), "PublicKeyMissing", message, remedy))
 }
 
 impl GatewayFacts {
@@ -126,12 +128,12 @@ fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
     let (name, uid) = (format!("gw-{}", gateway.name), gateway.uid());
     let found = facts.connections.as_ref()?.iter().find(|connection| {
         let is_here = connection.namespace().as_deref() == Some(&gateway.namespace);
-        is_here && connection.name_any() == name && !is_left_over(*connection, uid.as_ref())
+        is_here && connection.name_any() == name && !is_stale(*connection, uid.as_ref())
     });
     let object = named("Connection", Some(&gateway.namespace), &name);
     let logs = format!("`kubectl logs deployment/{name} -n {}`", gateway.namespace);
     let Some(connection) = found else {
-        let message = format!("{} has never reported", gateway.called());
+        let message = format!("{} has never reported", gateway.display_name());
         let remedy = format!("look at {logs}");
         return Some(Finding::error(object, "ConnectionMissing", message, remedy));
     };
@@ -155,7 +157,7 @@ fn neighbours(gateways: &[GatewayFacts]) -> Vec<Finding> {
 
     shared
         .map(|(namespace, gateways)| {
-            let names: Vec<_> = gateways.iter().map(|gateway| gateway.called()).collect();
+            let names: Vec<_> = gateways.iter().map(|gateway| gateway.display_name()).collect();
             let message = format!(
                 "{} are both in it: what is labelled as active there is of both",
                 names.join(" and ")

@@ -9,8 +9,8 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::super::CommandError;
-use super::super::contact::End;
-use super::look::Facts;
+use super::super::context::PeeringSide;
+use super::read::Facts;
 use super::{Finding, named};
 
 /// The rights that the operator needs, in all namespaces and in its own.
@@ -24,7 +24,10 @@ const OPTIONAL: [&str; 1] = ["monitoring.coreos.com"];
 const CALLS_MAX: usize = 16;
 
 /// Asks for each right that the operator needs.
-pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding>, CommandError> {
+pub(super) async fn findings(
+    end: &PeeringSide<'_>,
+    facts: &Facts,
+) -> Result<Vec<Finding>, CommandError> {
     let account = facts.only_operator().and_then(|operator| {
         let pod = operator.spec.template.spec.as_ref()?;
         pod.service_account_name.clone()
@@ -73,12 +76,12 @@ enum Answer {
 }
 
 async fn ask(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     reviews: &Api<SubjectAccessReview>,
     account: &str,
     attributes: ResourceAttributes,
 ) -> Result<Answer, CommandError> {
-    let right = in_words(&attributes);
+    let right = request_text(&attributes);
     let review = review(&end.liqo_namespace, account, attributes);
     let parameters = PostParams::default();
     let answer =
@@ -151,7 +154,7 @@ fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttribu
 }
 
 /// In the notation of administrators.
-fn in_words(attributes: &ResourceAttributes) -> String {
+fn request_text(attributes: &ResourceAttributes) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut words = format!("{} {}", text(&attributes.verb), text(&attributes.resource));
     if let Some(part) = &attributes.subresource {
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn every_verb_of_the_shipped_roles_is_checked() {
         let needed = needed("liqo");
-        let words: Vec<_> = needed.iter().map(in_words).collect();
+        let words: Vec<_> = needed.iter().map(request_text).collect();
 
         for right in [
             "create configmaps",

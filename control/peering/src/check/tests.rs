@@ -3,7 +3,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::identity::Mode;
 
-use super::look::{Facts, GatewayFacts, Sight};
+use super::read::{Facts, GatewayFacts, Visibility};
 use super::*;
 
 fn object<K: DeserializeOwned>(value: Value) -> K {
@@ -48,7 +48,7 @@ fn sound() -> Facts {
         cluster_id: Some("rome".to_owned()),
         served: api::NEEDED.clone(),
         operators: Some(vec![deployment("strait-operator", 2)]),
-        lease: Sight::There(object(json!({
+        lease: Visibility::Found(object(json!({
             "metadata": {"name": "strait-operator"},
             "spec": {
                 "holderIdentity": "one", "renewTime": "2026-01-01T00:00:00.000000Z",
@@ -89,7 +89,7 @@ fn sound() -> Facts {
             "spec": {"podCIDRs": ["10.244.1.0/24", "fd00::/64"]},
             "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]},
         }))]),
-        api_service: Sight::There(object(json!({
+        api_service: Visibility::Found(object(json!({
             "metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"},
         }))),
         gateways: vec![gateway(Mode::Client)],
@@ -119,12 +119,12 @@ fn gateway(mode: Mode) -> GatewayFacts {
         name: "milan".to_owned(),
         remote: Some("milan".to_owned()),
         template_ref: Some(["WgGatewayClientTemplate", "liqo", "client"].map(str::to_owned)),
-        template: Sight::There(json!({
+        template: Visibility::Found(json!({
             "objectKind": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClient"},
             "template": {"metadata": {}, "spec": {"name": "{{ .Name }}"}},
         })),
-        deployment: Sight::There(deployment("gw-milan", 1)),
-        service: Sight::Missing,
+        deployment: Visibility::Found(deployment("gw-milan", 1)),
+        service: Visibility::Missing,
         active_pods: Some(vec!["pod".to_owned()]),
         secrets: Some(vec![object(json!({
             "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(6), "publicKey": key(7)},
@@ -166,11 +166,11 @@ fn each_problem_is_found_alone() {
             "OperatorNotReady",
         ),
         (
-            |it| it.liqo = Sight::There(deployment("liqo-controller-manager", 2)),
+            |it| it.liqo = Visibility::Found(deployment("liqo-controller-manager", 2)),
             "Deployment liqo/strait-operator",
             "TwoOperators",
         ),
-        (|it| it.lease = Sight::Missing, "Lease liqo/strait-operator", "NobodyLeads"),
+        (|it| it.lease = Visibility::Missing, "Lease liqo/strait-operator", "NobodyLeads"),
         (
             // 15 s, and a minute between the clocks.
             |it| it.now = "2026-01-01T00:01:16Z".parse().unwrap(),
@@ -249,25 +249,27 @@ fn each_problem_is_found_alone() {
             "NotConnected",
         ),
         (
-            |it| it.gateways[0].template = Sight::Missing,
+            |it| it.gateways[0].template = Visibility::Missing,
             "GatewayClient tenant/milan",
             "TemplateMissing",
         ),
         (
             |it| {
-                let Sight::There(template) = &mut it.gateways[0].template else { panic!("none") };
+                let Visibility::Found(template) = &mut it.gateways[0].template else {
+                    panic!("none")
+                };
                 template["template"]["spec"]["name"] = json!("{{ .Moon }}");
             },
             "WgGatewayClientTemplate liqo/client",
             "TemplateUnusable",
         ),
         (
-            |it| it.gateways[0].deployment = Sight::Missing,
+            |it| it.gateways[0].deployment = Visibility::Missing,
             "Deployment tenant/gw-milan",
             "GatewayMissing",
         ),
         (
-            |it| it.gateways[0].deployment = Sight::There(deployment("gw-milan", 0)),
+            |it| it.gateways[0].deployment = Visibility::Found(deployment("gw-milan", 0)),
             "Deployment tenant/gw-milan",
             "GatewayNotReady",
         ),
@@ -320,7 +322,7 @@ fn an_operator_that_is_alone_needs_no_lease() {
         operator["spec"]["template"]["spec"]["containers"][0][field] = value;
         let mut facts = sound();
         facts.operators = Some(vec![object(operator)]);
-        facts.lease = Sight::Missing;
+        facts.lease = Visibility::Missing;
 
         assert_eq!(found(&facts), [], "{field}");
     }
@@ -338,21 +340,21 @@ fn hidden_objects_are_not_reported_as_missing() {
     type Change = fn(&mut Facts);
     let cases: [Change; 15] = [
         |it| it.operators = None,
-        |it| it.liqo = Sight::Hidden,
+        |it| it.liqo = Visibility::Hidden,
         |it| {
             it.operators = Some(Vec::new());
-            it.liqo = Sight::Hidden;
+            it.liqo = Visibility::Hidden;
         },
-        |it| it.lease = Sight::Hidden,
+        |it| it.lease = Visibility::Hidden,
         |it| it.networks = None,
         |it| it.ips = None,
         |it| it.configurations = None,
         |it| it.public_keys = None,
         |it| it.connections = None,
         |it| it.nodes = None,
-        |it| it.api_service = Sight::Hidden,
-        |it| it.gateways[0].template = Sight::Hidden,
-        |it| it.gateways[0].deployment = Sight::Hidden,
+        |it| it.api_service = Visibility::Hidden,
+        |it| it.gateways[0].template = Visibility::Hidden,
+        |it| it.gateways[0].deployment = Visibility::Hidden,
         |it| it.gateways[0].active_pods = None,
         |it| it.gateways[0].secrets = None,
     ];
@@ -368,9 +370,9 @@ fn hidden_objects_are_not_reported_as_missing() {
 /// A cluster of which nothing may be read.
 fn hidden() -> Facts {
     Facts {
-        liqo: Sight::Hidden,
-        lease: Sight::Hidden,
-        api_service: Sight::Hidden,
+        liqo: Visibility::Hidden,
+        lease: Visibility::Hidden,
+        api_service: Visibility::Hidden,
         ..Facts::default()
     }
 }
@@ -381,15 +383,19 @@ fn a_server_without_a_load_balancer_is_reported() {
         |type_: &str| object(json!({"metadata": {"name": "gw-milan"}, "spec": {"type": type_}}));
     let mut server = gateway(Mode::Server);
     server.template_ref = Some(["Other", "liqo", "server"].map(str::to_owned));
-    server.template = Sight::Hidden;
+    server.template = Visibility::Hidden;
     server.object["status"] = json!({});
 
     for (service, object, reason) in [
-        (Sight::There(service("LoadBalancer")), "Service tenant/gw-milan", "LoadBalancerPending"),
-        (Sight::There(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
-        (Sight::Missing, "GatewayServer tenant/milan", "NoEndpoint"),
+        (
+            Visibility::Found(service("LoadBalancer")),
+            "Service tenant/gw-milan",
+            "LoadBalancerPending",
+        ),
+        (Visibility::Found(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
+        (Visibility::Missing, "GatewayServer tenant/milan", "NoEndpoint"),
         // The missing address is reported already.
-        (Sight::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
+        (Visibility::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
     ] {
         server.service = service;
         assert_eq!(reasons(&gateway::findings(&server, public_of)), [(object, reason)]);
@@ -553,7 +559,7 @@ fn an_event_explains_a_missing_gateway() {
     facts.gateways[0].cause = Some(cause);
     assert_eq!(found(&facts), [], "a solved problem is no finding");
 
-    facts.gateways[0].deployment = Sight::Missing;
+    facts.gateways[0].deployment = Visibility::Missing;
     facts.gateways[0].secrets = Some(Vec::new());
     facts.connections = Some(Vec::new());
     let findings = Findings::new(found(&facts), &[]);

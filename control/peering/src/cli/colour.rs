@@ -21,7 +21,7 @@ impl Colour {
     }
 }
 
-/// Colours each line of `text` as `colour_of` says, if stdout is a terminal and `NO_COLOR` is not set.
+/// Colours each line of `text` by `colour_of`, if stdout is a terminal and `NO_COLOR` is not set.
 pub(super) fn coloured(text: &str, colour_of: impl Fn(&str) -> Option<Colour>) -> String {
     coloured_on(text, io::stdout().is_terminal(), colour_of)
 }

@@ -6,15 +6,18 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use strait_host::usage::UsageError;
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
-use crate::{Contact, Marks, Pair, Side};
+use crate::{ClusterContext, Marks, Pair, Side};
 
 /// The cluster of a command, with the named namespace or that of the context, as with kubectl.
-pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {
+pub(super) async fn cluster_context(args: &ContextArgs) -> Result<ClusterContext, UsageError> {
     let names = local(args);
     let config = names.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
 
-    Ok(Contact { namespace: Some(namespace), ..of_local(args, names.client(config)?, Side::Only) })
+    Ok(ClusterContext {
+        namespace: Some(namespace),
+        ..of_local(args, names.client(config)?, Side::Only)
+    })
 }
 
 /// Both clusters of a command, each in the namespace of the peering unless one is named.
@@ -42,7 +45,7 @@ pub(super) async fn both(context: &ContextArgs, args: &RemoteArgs) -> Result<Pai
 
     Ok(Pair {
         local: of_local(context, local.client(of_here)?, Side::Local),
-        remote: Contact {
+        remote: ClusterContext {
             client: remote.client(of_remote)?,
             side: Side::Remote,
             cluster_id: args.remote_cluster_id.clone(),
@@ -57,8 +60,8 @@ fn local(args: &ContextArgs) -> Names<'_> {
     Names { side: "", file: args.kubeconfig.as_deref(), context: args.context.as_deref() }
 }
 
-fn of_local(args: &ContextArgs, client: kube::Client, side: Side) -> Contact {
-    Contact {
+fn of_local(args: &ContextArgs, client: kube::Client, side: Side) -> ClusterContext {
+    ClusterContext {
         client,
         side,
         cluster_id: args.cluster_id.clone(),

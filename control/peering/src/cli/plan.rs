@@ -21,7 +21,7 @@ const CHANGES: u8 = 2;
 /// A part of the change is not possible.
 const CONFLICTS: u8 = 3;
 
-/// Runs `strait plan`. The exit status tells whether there are changes or conflicts.
+/// Runs `strait plan`. The exit status shows whether there are changes or conflicts.
 pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     let (plan, format) = match command {
         PlanCommand::Connect(args) => {
@@ -49,17 +49,17 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
             let pools = pools(output)?;
             let text = filename.read().map_err(UsageError::Wrong)?;
             let objects = crate::objects(&filename.to_string(), &text)?;
-            let contact = kubeconfig::contact(context).await?;
+            let cluster = kubeconfig::cluster_context(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Apply { objects };
-            (crate::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+            (crate::plan(&cluster, &proposal, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Network(PlanNetworkArgs { name, cidr, context, output }) => {
             let pools = pools(output)?;
-            let contact = kubeconfig::contact(context).await?;
+            let cluster = kubeconfig::cluster_context(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Network { name: name.clone(), cidr: *cidr };
-            (crate::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+            (crate::plan(&cluster, &proposal, pools.as_ref(), session).await?, &output.format)
         }
     };
     let text = match format.output {

@@ -1,4 +1,4 @@
-//! Converts flags into the requests of [`control::commands`].
+//! Converts flags into the requests of the verbs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,24 +7,24 @@ use strait_host::usage::UsageError;
 
 use super::args::{ConnectArgs, CreateCommand, Service};
 use crate::{
-    Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
+    Connect, Create, Exposure, NodePort, Prefixes, ServiceType, TemplateFlags, TypedExposure,
 };
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {
     let legacy = &args.legacy;
 
     Connect {
-        server_template: TemplateWanted {
+        server_template: TemplateFlags {
             type_: args.gw_server_type.clone(),
             name: given(args.gw_server_template_name.as_ref()),
             namespace: given(args.gw_server_template_namespace.as_ref()),
         },
-        client_template: TemplateWanted {
+        client_template: TemplateFlags {
             type_: args.gw_client_type.clone(),
             name: given(args.gw_client_template_name.as_ref()),
             namespace: given(args.gw_client_template_namespace.as_ref()),
         },
-        exposure: ExposureWanted {
+        exposure: TypedExposure {
             service_type: args
                 .gw_server_service_type
                 .or(legacy.server_service_type)
@@ -107,10 +107,10 @@ fn exposure(
     }
 }
 
-const fn node_port(port: u16) -> PortWanted {
+const fn node_port(port: u16) -> NodePort {
     match port {
-        0 => PortWanted::Any,
-        port => PortWanted::Exactly(port),
+        0 => NodePort::Any,
+        port => NodePort::Exactly(port),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was typed, for the parser of the command line that these commands are part of.
+//! The parsed commands, for the parser of the command line that they are part of.
 
 use std::path::Path;
 

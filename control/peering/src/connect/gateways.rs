@@ -7,21 +7,24 @@ use strait_api::endpoint::Endpoint;
 use strait_api::gateway_server::GatewayServerStatus;
 use strait_api::{Connection, GatewayClient, GatewayServer};
 
-use super::super::contact::End;
-use super::super::wait::{Awaited, Progress, named, until_of_gateway};
+use super::super::context::PeeringSide;
+use super::super::wait::{Progress, WaitTarget, named, until_of_gateway};
 use super::super::write::{apply, delete, until_gone};
-use super::super::{CommandError, forge};
+use super::super::{CommandError, builders};
 use super::links::established;
-use super::rollout::{Asked, until_exposed, until_rolled_out};
+use super::rollout::{Requested, until_exposed, until_rolled_out};
 use super::{Connect, Found};
 
 /// The name of the gateway of a peering: that of the existing one, or the name that Liqo would use.
-pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
+pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &PeeringSide<'_>) -> String {
     existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
 }
 
 /// Steps 7 to 9; returns the server with its endpoint.
-pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer, CommandError> {
+pub(super) async fn server(
+    end: &PeeringSide<'_>,
+    found: &Found,
+) -> Result<GatewayServer, CommandError> {
     let name = gateway_name(found.former_server.as_slice(), end);
     if let Some(difference) = &found.replaced {
         // A client would get the address of the old Service, and node ports cannot be moved.
@@ -35,11 +38,11 @@ pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer
     }
     let namespace = Some(end.namespace.as_str());
     let Found { server, exposure, mtu, .. } = found;
-    let server = forge::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
-    let asked = Asked::from(&apply(end, &server).await?);
+    let server = builders::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
+    let requested = Requested::from(&apply(end, &server).await?);
     end.done("Gateway server correctly set up");
-    until_pod_ready(end, &asked).await?;
-    let server = until_addressed(end, &asked).await?;
+    until_pod_ready(end, &requested).await?;
+    let server = until_addressed(end, &requested).await?;
     end.done("Gateway server Service created successfully");
 
     Ok(server)
@@ -47,7 +50,7 @@ pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer
 
 /// Step 10; returns the client that connects to `server`.
 pub(super) async fn client(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     wanted: &Connect,
     found: &Found,
     server: &GatewayServer,
@@ -57,17 +60,17 @@ pub(super) async fn client(
     let former = found.kept_endpoint.clone().or(of_server);
     let endpoint = endpoint(wanted, former.unwrap_or_default());
     let (namespace, Found { client, mtu, .. }) = (Some(end.namespace.as_str()), found);
-    let client = forge::gateway_client(&name, namespace, &end.other, client, endpoint, *mtu);
+    let client = builders::gateway_client(&name, namespace, &end.other, client, endpoint, *mtu);
     let client = apply(end, &client).await?;
     end.done("Gateway client correctly set up");
-    until_pod_ready(end, &Asked::from(&client)).await?;
+    until_pod_ready(end, &Requested::from(&client)).await?;
 
     Ok(client)
 }
 
 /// Whether the Connection of `client` is established.
 pub(super) async fn is_connected(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     client: &GatewayClient,
 ) -> Result<bool, CommandError> {
     let (api, name) = (end.api::<Connection>(), format!("gw-{}", client.name_any()));
@@ -92,10 +95,10 @@ pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint 
     }
 }
 
-/// Waits until a pod of the gateway works as `asked`.
-async fn until_pod_ready(end: &End<'_>, asked: &Asked) -> Result<(), CommandError> {
-    until_rolled_out(end, asked).await?;
-    end.done(&format!("Gateway pod gw-{} is ready", asked.name));
+/// Waits until a pod of the gateway works as `requested`.
+async fn until_pod_ready(end: &PeeringSide<'_>, requested: &Requested) -> Result<(), CommandError> {
+    until_rolled_out(end, requested).await?;
+    end.done(&format!("Gateway pod gw-{} is ready", requested.name));
 
     Ok(())
 }
@@ -124,11 +127,11 @@ pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
 
 /// Waits until the server has an address for clients, and it is the current one.
 pub(in super::super) async fn until_addressed(
-    end: &End<'_>,
-    asked: &Asked,
+    end: &PeeringSide<'_>,
+    requested: &Requested,
 ) -> Result<GatewayServer, CommandError> {
-    let (name, namespace) = (asked.name.as_str(), &end.namespace);
-    let awaited = Awaited {
+    let (name, namespace) = (requested.name.as_str(), &end.namespace);
+    let awaited = WaitTarget {
         what: format!("GatewayServer {name} to have an address"),
         look_at: format!("kubectl describe gatewayserver {name} -n {namespace}"),
     };
@@ -149,7 +152,7 @@ pub(in super::super) async fn until_addressed(
     };
 
     addressed(None).await?;
-    addressed(until_exposed(end, asked).await?).await
+    addressed(until_exposed(end, requested).await?).await
 }
 
 /// Whether the server has an address, with this port if it is known.

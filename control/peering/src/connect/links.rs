@@ -11,19 +11,19 @@ use strait_api::{Configuration, Connection, GatewayClient, GatewayServer};
 use strait_plan::conditions::IN_FORCE;
 use strait_plan::objects::of_cluster;
 
-use super::super::contact::{End, Ends};
-use super::super::wait::{Awaited, Progress, is_left_over, named, until_of_gateway};
+use super::super::context::{PeeringSide, PeeringSides};
+use super::super::wait::{Progress, WaitTarget, is_stale, named, until_of_gateway};
 use super::super::write::apply;
-use super::super::{CommandError, forge, keys};
-use super::rollout::{Asked, until_rolled_out};
+use super::super::{CommandError, builders, keys};
+use super::rollout::{Requested, until_rolled_out};
 
 /// Step 11: gives each gateway the public key of the other one.
 pub(super) async fn exchange_keys(
-    ends: &Ends<'_>,
+    ends: &PeeringSides<'_>,
     client: &GatewayClient,
     server: &GatewayServer,
 ) -> Result<(), CommandError> {
-    let Ends { local, remote } = ends;
+    let PeeringSides { local, remote } = ends;
     let of_client = identity(local, Mode::Client, &client.name_any(), client.metadata.uid.as_ref());
     let of_server =
         identity(remote, Mode::Server, &server.name_any(), server.metadata.uid.as_ref());
@@ -34,7 +34,7 @@ pub(super) async fn exchange_keys(
     give_key(remote, &of_server, key).await
 }
 
-fn identity(end: &End<'_>, mode: Mode, name: &str, uid: Option<&String>) -> Identity {
+fn identity(end: &PeeringSide<'_>, mode: Mode, name: &str, uid: Option<&String>) -> Identity {
     Identity {
         name: name.to_owned(),
         namespace: end.namespace.clone(),
@@ -46,7 +46,7 @@ fn identity(end: &End<'_>, mode: Mode, name: &str, uid: Option<&String>) -> Iden
 
 /// The public key of the gateway `identity`, once there is one.
 async fn key_of(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     identity: &Identity,
     done: &str,
 ) -> Result<[u8; KEY_BYTES], CommandError> {
@@ -59,13 +59,13 @@ async fn key_of(
 
 /// Gives the gateway `identity` the `key` of the other one, as an object that it owns.
 async fn give_key(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     identity: &Identity,
     key: [u8; KEY_BYTES],
 ) -> Result<(), CommandError> {
     let namespace = Some(end.namespace.as_str());
     let owner = Some(identity.owner());
-    let public_key = forge::public_key(&end.other, namespace, &end.other, key, owner);
+    let public_key = builders::public_key(&end.other, namespace, &end.other, key, owner);
     apply(end, &public_key).await?;
     end.done("Public key correctly created");
 
@@ -73,10 +73,10 @@ async fn give_key(
 }
 
 /// Waits until the gateway has its keys.
-async fn until_keyed(end: &End<'_>, identity: &Identity) -> Result<Secret, CommandError> {
+async fn until_keyed(end: &PeeringSide<'_>, identity: &Identity) -> Result<Secret, CommandError> {
     let Identity { name, namespace, mode, uid, .. } = identity;
     let kind = format!("Gateway{mode}");
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("{kind} {name} to have a Secret with its keys"),
         look_at: format!("kubectl describe {} {name} -n {namespace}", kind.to_lowercase()),
     };
@@ -100,7 +100,7 @@ async fn until_keyed(end: &End<'_>, identity: &Identity) -> Result<Secret, Comma
 
 /// The reference to its Secret in the status of the gateway.
 async fn secret_reference(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     identity: &Identity,
 ) -> Result<Option<ObjectReference>, CommandError> {
     let Identity { name, mode, .. } = identity;
@@ -122,13 +122,13 @@ async fn secret_reference(
 
 /// Step 12: waits until the current gateways reach each other, and report that their configuration is in force.
 pub(super) async fn until_connected(
-    ends: &Ends<'_>,
+    ends: &PeeringSides<'_>,
     client: &GatewayClient,
     server: &GatewayServer,
 ) -> Result<(), CommandError> {
-    let of_client = (Asked::from(client), client.uid());
-    let of_server = (Asked::from(server), server.uid());
-    let Ends { local, remote } = ends;
+    let of_client = (Requested::from(client), client.uid());
+    let of_server = (Requested::from(server), server.uid());
+    let PeeringSides { local, remote } = ends;
 
     for (end, gateway) in [(remote, &of_server), (local, &of_client)] {
         until_link(end, gateway, "to be created", |_| Progress::Done(())).await?;
@@ -148,20 +148,20 @@ pub(super) async fn until_connected(
 
 /// Waits until the Connection of a gateway, which has this UID, satisfies `judge`.
 async fn until_link(
-    end: &End<'_>,
-    (asked, uid): &(Asked, Option<String>),
+    end: &PeeringSide<'_>,
+    (requested, uid): &(Requested, Option<String>),
     state: &str,
     judge: impl Fn(&Connection) -> Progress<()>,
 ) -> Result<(), CommandError> {
-    let (namespace, name) = (&end.namespace, format!("gw-{}", asked.name));
-    let awaited = Awaited {
+    let (namespace, name) = (&end.namespace, format!("gw-{}", requested.name));
+    let awaited = WaitTarget {
         what: format!("Connection {name} {state}"),
         look_at: format!("kubectl logs deployment/{name} -n {namespace} --all-containers"),
     };
     let selected = (end.api::<Connection>(), named(&name));
 
-    until_of_gateway(end, &asked.name, selected, &awaited, |found| {
-        let ours = found.iter().find(|connection| !is_left_over(**connection, uid.as_ref()));
+    until_of_gateway(end, &requested.name, selected, &awaited, |found| {
+        let ours = found.iter().find(|connection| !is_stale(**connection, uid.as_ref()));
         Ok(match ours {
             None => Progress::NotYet(format!("no Connection {name} in namespace {namespace}")),
             Some(connection) => judge(connection),
@@ -186,9 +186,12 @@ fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progr
 
 /// Waits until the gateway reports that the current prefixes are in force, if it reports on any. The gateways of Liqo
 /// do not.
-async fn until_configuration_in_force(end: &End<'_>, gateway: &str) -> Result<(), CommandError> {
+async fn until_configuration_in_force(
+    end: &PeeringSide<'_>,
+    gateway: &str,
+) -> Result<(), CommandError> {
     let namespace = &end.namespace;
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("the prefixes of cluster {} to be in force", end.other),
         look_at: format!("kubectl get configurations -n {namespace} -o yaml"),
     };

@@ -21,14 +21,14 @@ use strait_api::{GatewayClient, GatewayServer};
 use strait_kube::active::is_active;
 
 use super::super::CommandError;
-use super::super::contact::End;
-use super::super::told::told;
-use super::super::wait::{Awaited, Progress, named, until_of_gateway};
+use super::super::context::PeeringSide;
+use super::super::flag_or_env::flag_or_env;
+use super::super::wait::{Progress, WaitTarget, named, until_of_gateway};
 use super::ready;
 
 /// The requested state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Asked {
+pub(in super::super) struct Requested {
     /// The name of the gateway.
     pub(in super::super) name: String,
     generation: Option<i64>,
@@ -37,7 +37,7 @@ pub(in super::super) struct Asked {
     port: Option<i32>,
 }
 
-impl From<&GatewayServer> for Asked {
+impl From<&GatewayServer> for Requested {
     fn from(server: &GatewayServer) -> Self {
         let (name, generation) = (server.name_any(), server.metadata.generation);
 
@@ -45,7 +45,7 @@ impl From<&GatewayServer> for Asked {
     }
 }
 
-impl From<&GatewayClient> for Asked {
+impl From<&GatewayClient> for Requested {
     fn from(client: &GatewayClient) -> Self {
         let (name, generation) = (client.name_any(), client.metadata.generation);
         let port = client.spec.endpoint.as_ref().and_then(|endpoint| endpoint.port);
@@ -56,12 +56,12 @@ impl From<&GatewayClient> for Asked {
 
 /// Waits until a current pod works for the gateway. Returns when its last container was started, if that is known.
 pub(in super::super) async fn until_rolled_out(
-    end: &End<'_>,
-    asked: &Asked,
+    end: &PeeringSide<'_>,
+    requested: &Requested,
 ) -> Result<Option<Timestamp>, CommandError> {
-    let (gateway, namespace) = (asked.name.as_str(), &end.namespace);
+    let (gateway, namespace) = (requested.name.as_str(), &end.namespace);
     let name = format!("gw-{gateway}");
-    let awaited = Awaited {
+    let awaited = WaitTarget {
         what: format!("gateway pod {name} to be ready"),
         look_at: format!("kubectl describe deployment {name} -n {namespace}"),
     };
@@ -71,22 +71,22 @@ pub(in super::super) async fn until_rolled_out(
             None => Progress::NotYet(format!(
                 "no Deployment {name} in namespace {namespace}: is the operator of this cluster running?"
             )),
-            Some(deployment) => rolled_out(deployment, asked),
+            Some(deployment) => rolled_out(deployment, requested),
         })
     })
     .await?;
 
     let selected = (end.api::<Pod>(), watcher::Config::default().labels(&pods));
-    until_of_gateway(end, gateway, selected, &awaited, |pods| Ok(working(pods, asked))).await
+    until_of_gateway(end, gateway, selected, &awaited, |pods| Ok(running(pods, requested))).await
 }
 
 /// Waits until the Service of a server is current; returns its port for clients, if there is one.
 pub(in super::super) async fn until_exposed(
-    end: &End<'_>,
-    asked: &Asked,
+    end: &PeeringSide<'_>,
+    requested: &Requested,
 ) -> Result<Option<i32>, CommandError> {
-    let (gateway, name) = (asked.name.as_str(), format!("gw-{}", asked.name));
-    let awaited = Awaited {
+    let (gateway, name) = (requested.name.as_str(), format!("gw-{}", requested.name));
+    let awaited = WaitTarget {
         what: format!("Service {name} to be as it is asked for"),
         look_at: format!("kubectl get service {name} -n {} -o yaml", end.namespace),
     };
@@ -94,7 +94,7 @@ pub(in super::super) async fn until_exposed(
 
     until_of_gateway(end, gateway, selected, &awaited, |found| {
         let Some(service) = found.first() else { return Ok(Progress::Done(None)) };
-        Ok(match made_of(*service, asked) {
+        Ok(match made_of(*service, requested) {
             Progress::Done(()) => Progress::Done(port(service)),
             Progress::NotYet(found) => Progress::NotYet(found),
         })
@@ -110,10 +110,10 @@ fn port(service: &Service) -> Option<i32> {
 }
 
 /// Whether `made` was made from the requested generation, or does not record one.
-fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<()> {
+fn made_of<K: Resource<DynamicType = ()>>(made: &K, requested: &Requested) -> Progress<()> {
     let of = made.annotations().get(GENERATION).and_then(|text| text.parse::<i64>().ok());
 
-    match (of, asked.generation) {
+    match (of, requested.generation) {
         (Some(of), Some(generation)) if of < generation => Progress::NotYet(format!(
             "{} {} made of generation {of} of the gateway, {generation} is asked for: is the operator of this cluster running?",
             K::kind(&()),
@@ -124,13 +124,13 @@ fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<(
 }
 
 /// Whether all replicas are current, and one of them is ready; returns their selector.
-fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
-    if let Progress::NotYet(found) = made_of(deployment, asked) {
+fn rolled_out(deployment: &Deployment, requested: &Requested) -> Progress<String> {
+    if let Progress::NotYet(found) = made_of(deployment, requested) {
         return Progress::NotYet(found);
     }
     let name = deployment.name_any();
     let containers = deployment.spec.template.spec.iter().flat_map(|spec| &spec.containers);
-    if let Some(former) = former(containers, asked) {
+    if let Some(former) = former(containers, requested) {
         return Progress::NotYet(format!("Deployment {name} with {former}"));
     }
     let status = deployment.status.clone().unwrap_or_default();
@@ -159,7 +159,7 @@ fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
 }
 
 /// Whether there is a pod that works, the active one where one is marked; returns when its last container was started.
-fn working(pods: &[&Pod], asked: &Asked) -> Progress<Option<Timestamp>> {
+fn running(pods: &[&Pod], requested: &Requested) -> Progress<Option<Timestamp>> {
     let is_running = |pod: &&&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
@@ -168,11 +168,11 @@ fn working(pods: &[&Pod], asked: &Asked) -> Progress<Option<Timestamp>> {
     let marked: Vec<_> = running.iter().copied().filter(|pod| is_active(pod)).collect();
     let working = if marked.is_empty() { running } else { marked };
     if working.is_empty() {
-        return Progress::NotYet(format!("no pod of gw-{} that runs", asked.name));
+        return Progress::NotYet(format!("no pod of gw-{} that runs", requested.name));
     }
     for pod in &working {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        if let Some(former) = former(containers, asked) {
+        if let Some(former) = former(containers, requested) {
             return Progress::NotYet(format!("pod {} with {former}", pod.name_any()));
         }
     }
@@ -183,18 +183,19 @@ fn working(pods: &[&Pod], asked: &Asked) -> Progress<Option<Timestamp>> {
 /// The flag of `containers` that differs from the request, in words.
 fn former<'a>(
     containers: impl Iterator<Item = &'a Container> + Clone,
-    asked: &Asked,
+    requested: &Requested,
 ) -> Option<String> {
     let differs = |flag: &str, variable: &str, wanted: i64| {
-        let mut values = containers.clone().filter_map(|container| told(container, flag, variable));
+        let mut values =
+            containers.clone().filter_map(|container| flag_or_env(container, flag, variable));
         values.find_map(|value| value.trim().parse().ok().filter(|found: &i64| *found != wanted))
     };
-    if let Some(mtu) = asked.mtu
+    if let Some(mtu) = requested.mtu
         && let Some(found) = differs("--mtu", "STRAIT_MTU", mtu)
     {
         return Some(format!("an MTU of {found} bytes, {mtu} are asked for"));
     }
-    let port = i64::from(asked.port?);
+    let port = i64::from(requested.port?);
     let found = differs("--endpoint-ports", "STRAIT_ENDPOINT_PORTS", port)
         .or_else(|| differs("--endpoint-port", "STRAIT_ENDPOINT_PORTS", port))?;
 
@@ -216,11 +217,16 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> Asked {
-        Asked { name: "rome".to_owned(), generation: Some(2), mtu: Some(1300), port: Some(30742) }
+    fn requested() -> Requested {
+        Requested {
+            name: "rome".to_owned(),
+            generation: Some(2),
+            mtu: Some(1300),
+            port: Some(30742),
+        }
     }
 
-    /// The Deployment when all of `asked` is in force.
+    /// The Deployment when all of `requested` is in force.
     fn deployment() -> Value {
         json!({
             "metadata": {"name": "gw-rome", "generation": 3, "annotations": {GENERATION: "2"}},
@@ -260,7 +266,7 @@ mod tests {
         let judge = |change: Value| {
             let mut deployment = deployment();
             json_patch::merge(&mut deployment, &change);
-            rolled_out(&serde_json::from_value(deployment).unwrap(), &asked())
+            rolled_out(&serde_json::from_value(deployment).unwrap(), &requested())
         };
         assert_eq!(judge(json!({})), Progress::Done("app=rome,part=gateway".to_owned()));
         // Of an operator that does not record the generation.
@@ -306,11 +312,11 @@ mod tests {
         let now = pod(1300, json!({}));
 
         let at = Some("2026-01-01T00:00:03Z".parse().unwrap());
-        assert_eq!(working(&[&going, &standby, &now], &asked()), Progress::Done(at));
+        assert_eq!(running(&[&going, &standby, &now], &requested()), Progress::Done(at));
         for pods in [&[&former][..], &[&standby], &[&former, &now]] {
-            let progress = working(pods, &asked());
+            let progress = running(pods, &requested());
             assert!(matches!(&progress, Progress::NotYet(found) if found.contains("1340")));
         }
-        assert!(matches!(working(&[&going], &asked()), Progress::NotYet(_)));
+        assert!(matches!(running(&[&going], &requested()), Progress::NotYet(_)));
     }
 }

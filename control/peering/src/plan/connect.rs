@@ -9,13 +9,13 @@ use strait_api::public_key::KEY_BYTES;
 use strait_api::{GatewayClient, GatewayServer, PublicKey};
 use strait_ipam::Pools;
 
-use super::super::connect::{Connect, Found, configuration_name, endpoint, gateway_name, look};
-use super::super::contact::{End, Ends};
-use super::super::report::Quiet;
-use super::super::{CommandError, FormatError, Pair, Session, forge, keys};
+use super::super::connect::{Connect, Found, configuration_name, endpoint, gateway_name, read};
+use super::super::context::{PeeringSide, PeeringSides};
+use super::super::report::WarningsOnly;
+use super::super::{CommandError, FormatError, Pair, Session, builders, keys};
 use super::Plan;
 use super::change::{Action, Change, Field};
-use super::copy::Copied;
+use super::copy::ClusterCopy;
 
 /// The effects of [`super::super::connect()`] on both clusters, without the objects that the operators make for the
 /// gateways.
@@ -29,13 +29,13 @@ pub async fn plan_connect(
     pools: Option<&Pools>,
     session: Session<'_>,
 ) -> Result<Plan, CommandError> {
-    let quiet = Quiet(session.report);
+    let quiet = WarningsOnly(session.report);
     let session = Session { report: &quiet, ..session };
-    let ends = Ends::meet(pair, session).await?;
-    let Ends { local, remote } = &ends;
-    let found = look(&ends, wanted).await?;
-    let mut of_local = Copied::read(local, pools).await?;
-    let mut of_remote = Copied::read(remote, pools).await?;
+    let ends = PeeringSides::connect_both(pair, session).await?;
+    let PeeringSides { local, remote } = &ends;
+    let found = read(&ends, wanted).await?;
+    let mut of_local = ClusterCopy::read(local, pools).await?;
+    let mut of_remote = ClusterCopy::read(remote, pools).await?;
     for (end, copied, prefixes) in
         [(local, &mut of_local, &found.remote), (remote, &mut of_remote, &found.local)]
     {
@@ -43,7 +43,8 @@ pub async fn plan_connect(
             copied.others.push(namespace(end));
         }
         let name = configuration_name(end).await?;
-        let configuration = forge::configuration(&name, Some(&end.namespace), &end.other, prefixes);
+        let configuration =
+            builders::configuration(&name, Some(&end.namespace), &end.other, prefixes);
         copied.put(end, &value(&configuration)?)?;
     }
 
@@ -60,10 +61,10 @@ pub async fn plan_connect(
         if !wanted.hides_keys {
             let server = found.former_server.as_ref().filter(|_| !has_new_server);
             let key = key_of(remote, server).await?;
-            tell(local, &mut of_local, key).await?;
+            add_key(local, &mut of_local, key).await?;
             let client = found.former_client.as_ref().filter(|_| !has_new_client);
             let key = key_of(local, client).await?;
-            tell(remote, &mut of_remote, key).await?;
+            add_key(remote, &mut of_remote, key).await?;
         }
     }
 
@@ -75,7 +76,7 @@ pub async fn plan_connect(
 }
 
 /// The namespace of the peering, which does not exist.
-fn namespace(end: &End<'_>) -> Change {
+fn namespace(end: &PeeringSide<'_>) -> Change {
     Change {
         action: Action::Create,
         kind: "Namespace".to_owned(),
@@ -92,13 +93,13 @@ struct Server {
     known: Option<GatewayServer>,
 }
 
-fn server(end: &End<'_>, found: &Found) -> Result<Server, CommandError> {
+fn server(end: &PeeringSide<'_>, found: &Found) -> Result<Server, CommandError> {
     let Found { former_server, server, exposure, mtu, .. } = found;
     let former = former_server.as_ref();
     let name = gateway_name(former_server.as_slice(), end);
     let is_other = found.replaced.is_some();
     let namespace = Some(end.namespace.as_str());
-    let forged = forge::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
+    let forged = builders::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
     let mut change = changed(former, &forged, is_other)?;
     if let Some(change) = change.as_mut().filter(|change| is_new(Some(change))) {
         later(change, "status.endpoint.addresses");
@@ -111,7 +112,7 @@ fn server(end: &End<'_>, found: &Found) -> Result<Server, CommandError> {
 
 /// The change of the gateway client, which connects to the server if that is `known`.
 fn client(
-    end: &End<'_>,
+    end: &PeeringSide<'_>,
     wanted: &Connect,
     found: &Found,
     known: Option<&GatewayServer>,
@@ -123,7 +124,7 @@ fn client(
     let endpoint = endpoint(wanted, at.unwrap_or_default());
     let namespace = Some(end.namespace.as_str());
     let forged =
-        forge::gateway_client(&name, namespace, &end.other, &found.client, endpoint, found.mtu);
+        builders::gateway_client(&name, namespace, &end.other, &found.client, endpoint, found.mtu);
     let change = changed(found.former_client.as_ref(), &forged, false)?;
     if is_known {
         return Ok(change);
@@ -156,7 +157,10 @@ enum Key {
 }
 
 /// The key of the `gateway` of `end`, if that exists and stays.
-async fn key_of<K: Gateway>(end: &End<'_>, gateway: Option<&K>) -> Result<Key, CommandError> {
+async fn key_of<K: Gateway>(
+    end: &PeeringSide<'_>,
+    gateway: Option<&K>,
+) -> Result<Key, CommandError> {
     let Some(gateway) = gateway else { return Ok(Key::Later) };
     let api = end.api::<Secret>();
     let parameters = ListParams::default().labels(&keys::selector(&end.label_selector()));
@@ -175,13 +179,17 @@ async fn key_of<K: Gateway>(end: &End<'_>, gateway: Option<&K>) -> Result<Key, C
 }
 
 /// Gives the gateway of `end` the `key` of the other one.
-async fn tell(end: &End<'_>, copied: &mut Copied, key: Key) -> Result<(), CommandError> {
+async fn add_key(
+    end: &PeeringSide<'_>,
+    copied: &mut ClusterCopy,
+    key: Key,
+) -> Result<(), CommandError> {
     let existing = end.list::<PublicKey>().await?;
     let former = existing.iter().find(|key| key.name_any() == end.other);
     let change = match key {
         Key::Known(key) => {
             let namespace = Some(end.namespace.as_str());
-            let forged = forge::public_key(&end.other, namespace, &end.other, key, None);
+            let forged = builders::public_key(&end.other, namespace, &end.other, key, None);
             changed(former, &forged, false)?
         }
         Key::Hidden if former.is_some() => {

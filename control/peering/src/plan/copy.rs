@@ -12,11 +12,11 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::{Configuration, IP, Network};
-use strait_ipam::{ALLOCATIONS, JOURNAL, Pools, Rehearsal, Settings, Snapshot, Unserved};
+use strait_ipam::{ALLOCATIONS, DryRun, JOURNAL, Pools, Settings, Snapshot, Unallocated};
 
 use super::super::CommandError;
-use super::super::contact::End;
-use super::super::told::told;
+use super::super::context::PeeringSide;
+use super::super::flag_or_env::flag_or_env;
 use super::change::{Change, Conflict};
 use super::{ClusterPlan, NodeConflict, networks, node_conflicts};
 
@@ -32,12 +32,12 @@ const IMMUTABLE: [(&str, &str); 3] =
     [("Network", "/spec/cidr"), ("Network", "/spec/preAllocated"), ("IP", "/spec/ip")];
 
 /// A copy of one cluster.
-pub(super) struct Copied {
+pub(super) struct ClusterCopy {
     /// The present state.
     pub(super) before: Vec<Value>,
-    rehearsal: Rehearsal,
+    dry_run: DryRun,
     /// The resources without an allocation even without a change.
-    known: Vec<Unserved>,
+    known: Vec<Unallocated>,
     nodes: Vec<Node>,
     /// Changes of objects that do not affect IPAM.
     pub(super) others: Vec<Change>,
@@ -45,9 +45,12 @@ pub(super) struct Copied {
     pub(super) notes: Vec<String>,
 }
 
-impl Copied {
+impl ClusterCopy {
     /// Reads the cluster at `end`.
-    pub(super) async fn read(end: &End<'_>, pools: Option<&Pools>) -> Result<Self, CommandError> {
+    pub(super) async fn read(
+        end: &PeeringSide<'_>,
+        pools: Option<&Pools>,
+    ) -> Result<Self, CommandError> {
         let mut notes = Vec::new();
         let pools = match pools {
             Some(pools) => pools.clone(),
@@ -58,17 +61,17 @@ impl Copied {
         before.extend(values::<Configuration>(end).await?);
         let snapshot = Snapshot { objects: before.clone(), journal: journal(end).await? };
         let settings = Settings { pools, namespace: end.liqo_namespace.clone() };
-        let mut rehearsal = Rehearsal::new(settings, snapshot, Timestamp::now());
-        let known = rehearsal.settle().await.map_err(wrong(end))?;
-        let note = |unserved: &Unserved| {
-            let Unserved { kind, namespace, name, message, .. } = unserved;
+        let mut dry_run = DryRun::new(settings, snapshot, Timestamp::now());
+        let known = dry_run.run().await.map_err(wrong(end))?;
+        let note = |unserved: &Unallocated| {
+            let Unallocated { kind, namespace, name, message, .. } = unserved;
             format!("{kind} {namespace}/{name} has no allocation now: {message}")
         };
         notes.extend(known.iter().map(note));
         let nodes = nodes(end, &mut notes).await?;
         let (others, conflicts) = (Vec::new(), Vec::new());
 
-        Ok(Self { before, rehearsal, known, nodes, others, conflicts, notes })
+        Ok(Self { before, dry_run, known, nodes, others, conflicts, notes })
     }
 
     /// The object of this name in the present state.
@@ -80,18 +83,22 @@ impl Copied {
     }
 
     /// Puts `object` into the copy.
-    pub(super) fn put(&mut self, end: &End<'_>, object: &Value) -> Result<(), CommandError> {
+    pub(super) fn put(
+        &mut self,
+        end: &PeeringSide<'_>,
+        object: &Value,
+    ) -> Result<(), CommandError> {
         let [kind, namespace, name] = key(object);
         let mut read = [read::<Network>, read::<IP>, read::<Configuration>].into_iter();
         // Other kinds are rejected by the dry run.
         let Some(read) = read.find_map(|read| read(object)) else {
-            return self.rehearsal.put(object).map_err(wrong(end));
+            return self.dry_run.put(object).map_err(wrong(end));
         };
-        read.map_err(|said| {
+        read.map_err(|error_text| {
             let what = format!("{kind} {namespace}/{name}");
-            CommandError::Malformed { what, said }
+            CommandError::Malformed { what, error_text }
         })?;
-        let all = self.rehearsal.objects();
+        let all = self.dry_run.objects();
         let former = all.iter().find(|other| key(other) == key(object));
         for (_, pointer) in IMMUTABLE.iter().filter(|(of_kind, _)| *of_kind == kind) {
             let [was, is] = [former, Some(object)].map(|object| object?.pointer(pointer));
@@ -111,13 +118,13 @@ impl Copied {
             }
         }
 
-        self.rehearsal.put(object).map_err(wrong(end))
+        self.dry_run.put(object).map_err(wrong(end))
     }
 
     /// Reports each of `namespaces` that does not exist, and the objects that so cannot be created.
     pub(super) async fn find_namespaces(
         &mut self,
-        end: &End<'_>,
+        end: &PeeringSide<'_>,
         namespaces: BTreeSet<String>,
     ) -> Result<(), CommandError> {
         let api = Api::<Namespace>::all(end.client.clone());
@@ -145,22 +152,25 @@ impl Copied {
 
     /// Deletes the object from the copy.
     pub(super) fn delete(&self, kind: &str, namespace: &str, name: &str) {
-        let _was_there = self.rehearsal.delete(kind, namespace, name);
+        let _was_there = self.dry_run.delete(kind, namespace, name);
     }
 
     /// Runs IPAM until it has nothing to do.
-    pub(super) async fn settle(&mut self, end: &End<'_>) -> Result<Vec<Unserved>, CommandError> {
-        self.rehearsal.settle().await.map_err(wrong(end))
+    pub(super) async fn run_operator(
+        &mut self,
+        end: &PeeringSide<'_>,
+    ) -> Result<Vec<Unallocated>, CommandError> {
+        self.dry_run.run().await.map_err(wrong(end))
     }
 
     /// The differences in the end.
     pub(super) async fn compare(
         mut self,
-        end: &End<'_>,
+        end: &PeeringSide<'_>,
         cluster_id: String,
     ) -> Result<ClusterPlan, CommandError> {
-        let unserved = self.settle(end).await?;
-        let after = self.rehearsal.objects();
+        let unserved = self.run_operator(end).await?;
+        let after = self.dry_run.objects();
         let by_key = |objects: &[Value]| -> BTreeMap<_, _> {
             objects.iter().map(|object| (key(object), object.clone())).collect()
         };
@@ -172,7 +182,7 @@ impl Copied {
         changes.sort_by(|a, b| a.order().cmp(&b.order()));
 
         let mut conflicts = self.conflicts;
-        let is_news = |unserved: &Unserved| !self.known.contains(unserved);
+        let is_news = |unserved: &Unallocated| !self.known.contains(unserved);
         conflicts.extend(unserved.into_iter().filter(is_news).map(Conflict::from));
         let old = node_conflicts(&networks(&self.before), &self.nodes);
         let new = node_conflicts(&networks(&after), &self.nodes);
@@ -182,9 +192,9 @@ impl Copied {
     }
 }
 
-impl From<Unserved> for Conflict {
-    fn from(unserved: Unserved) -> Self {
-        let Unserved { kind, namespace, name, reason, message } = unserved;
+impl From<Unallocated> for Conflict {
+    fn from(unserved: Unallocated) -> Self {
+        let Unallocated { kind, namespace, name, reason, message } = unserved;
 
         Self { kind, namespace: Some(namespace), name, reason: reason.to_owned(), message }
     }
@@ -221,14 +231,14 @@ where
     is_one.then(|| read().map(|_| ()).map_err(|error| error.to_string()))
 }
 
-fn wrong(end: &End<'_>) -> impl FnOnce(strait_ipam::RehearsalError) -> CommandError + use<> {
+fn wrong(end: &PeeringSide<'_>) -> impl FnOnce(strait_ipam::DryRunError) -> CommandError + use<> {
     let side = end.side;
 
-    move |cause| CommandError::Rehearsal { side, cause }
+    move |cause| CommandError::DryRun { side, cause }
 }
 
 /// All objects of a kind, as the API server returns them.
-async fn values<K>(end: &End<'_>) -> Result<Vec<Value>, CommandError>
+async fn values<K>(end: &PeeringSide<'_>) -> Result<Vec<Value>, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Debug,
 {
@@ -252,7 +262,7 @@ where
         .collect())
 }
 
-async fn journal(end: &End<'_>) -> Result<Option<String>, CommandError> {
+async fn journal(end: &PeeringSide<'_>) -> Result<Option<String>, CommandError> {
     let api = Api::<ConfigMap>::namespaced(end.client.clone(), &end.liqo_namespace);
     let doing = format!("reading ConfigMap {JOURNAL} in namespace {}", end.liqo_namespace);
     let found = end.call(&doing, async || api.get_opt(JOURNAL).await).await?;
@@ -261,7 +271,7 @@ async fn journal(end: &End<'_>) -> Result<Option<String>, CommandError> {
 }
 
 /// The nodes of the cluster, if they may be read.
-async fn nodes(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, CommandError> {
+async fn nodes(end: &PeeringSide<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, CommandError> {
     let api = Api::<Node>::all(end.client.clone());
     let parameters = ListParams::default();
     let list = async || api.list(&parameters).await.map(|list| list.items);
@@ -274,7 +284,10 @@ async fn nodes(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Comm
 }
 
 /// The pools of the operator's Deployment.
-async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Pools, CommandError> {
+async fn pools_of_operator(
+    end: &PeeringSide<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Pools, CommandError> {
     let api = Api::<Deployment>::namespaced(end.client.clone(), &end.liqo_namespace);
     let parameters = ListParams::default().labels(OPERATOR);
     let doing = format!("listing deployments in namespace {}", end.liqo_namespace);
@@ -296,7 +309,7 @@ async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Poo
     let containers = found.into_iter().filter_map(|operator| operator.spec.template.spec);
     let (flag, variable) = POOLS;
     let containers = containers.flat_map(|pod| pod.containers);
-    let mut texts = containers.filter_map(|container| told(&container, flag, variable));
+    let mut texts = containers.filter_map(|container| flag_or_env(&container, flag, variable));
     let Some(text) = texts.next() else { return Ok(Pools::default()) };
     let prefixes: Result<Vec<_>, _> = text.split(',').map(str::parse).collect();
     let pools = prefixes.ok().and_then(|prefixes| Pools::new(prefixes).ok());

@@ -21,11 +21,11 @@ use strait_api::{
 };
 use strait_ipam::Pools;
 
-use super::super::contact::{End, Ends};
-use super::super::report::Quiet;
+use super::super::context::{PeeringSide, PeeringSides};
+use super::super::report::WarningsOnly;
 use super::super::{CommandError, FormatError, Pair, Session};
 use super::change::{Action, Change};
-use super::copy::Copied;
+use super::copy::ClusterCopy;
 use super::{ClusterPlan, Plan};
 
 /// The objects that [`super::super::disconnect()`] would delete in both clusters, with the dependent ones.
@@ -34,8 +34,8 @@ use super::{ClusterPlan, Plan};
 ///
 /// [`CommandError`], as with the verb itself; and if a part cannot be read.
 pub async fn plan_disconnect(pair: &Pair, session: Session<'_>) -> Result<Plan, CommandError> {
-    let quiet = Quiet(session.report);
-    let ends = Ends::meet(pair, Session { report: &quiet, ..session }).await?;
+    let quiet = WarningsOnly(session.report);
+    let ends = PeeringSides::connect_both(pair, Session { report: &quiet, ..session }).await?;
     let mut clusters = Vec::new();
     for (end, cluster_id) in named(&ends) {
         let mut notes = Vec::new();
@@ -63,11 +63,11 @@ pub async fn plan_reset(
     pools: Option<&Pools>,
     session: Session<'_>,
 ) -> Result<Plan, CommandError> {
-    let quiet = Quiet(session.report);
-    let ends = Ends::meet(pair, Session { report: &quiet, ..session }).await?;
+    let quiet = WarningsOnly(session.report);
+    let ends = PeeringSides::connect_both(pair, Session { report: &quiet, ..session }).await?;
     let mut clusters = Vec::new();
     for (end, cluster_id) in named(&ends) {
-        let mut copied = Copied::read(end, pools).await?;
+        let mut copied = ClusterCopy::read(end, pools).await?;
         let gone = gateways(end, &mut copied.notes).await?;
         copied.others.extend(gone);
         for configuration in end.list::<Configuration>().await? {
@@ -86,7 +86,9 @@ pub async fn plan_reset(
 }
 
 /// Both, with their own ids.
-fn named<'a, 'b>(Ends { local, remote }: &'b Ends<'a>) -> [(&'b End<'a>, String); 2] {
+fn named<'a, 'b>(
+    PeeringSides { local, remote }: &'b PeeringSides<'a>,
+) -> [(&'b PeeringSide<'a>, String); 2] {
     [(local, remote.other.clone()), (remote, local.other.clone())]
 }
 
@@ -105,7 +107,10 @@ fn released(changes: &[Change]) -> Option<String> {
 }
 
 /// The gateways of the peering, and their dependent objects.
-async fn gateways(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Change>, CommandError> {
+async fn gateways(
+    end: &PeeringSide<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Change>, CommandError> {
     let mut gone = Deletions { end, owners: BTreeSet::new(), changes: Vec::new(), notes };
     for gateway in end.list::<GatewayClient>().await? {
         gone.delete(&gateway)?;
@@ -134,7 +139,7 @@ async fn gateways(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Change>,
 
 /// The objects that would be deleted on one side.
 struct Deletions<'a, 'b> {
-    end: &'a End<'b>,
+    end: &'a PeeringSide<'b>,
     /// Their UIDs.
     owners: BTreeSet<String>,
     changes: Vec<Change>,

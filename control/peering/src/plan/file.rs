@@ -13,7 +13,8 @@ const NEEDED: [&str; 3] = ["/apiVersion", "/kind", "/metadata/name"];
 ///
 /// [`CommandError::Malformed`] if it is not YAML, or a document has no API version, kind or name.
 pub fn objects(name: &str, text: &str) -> Result<Vec<Value>, CommandError> {
-    let malformed = |cause: String| CommandError::Malformed { what: name.to_owned(), said: cause };
+    let malformed =
+        |cause: String| CommandError::Malformed { what: name.to_owned(), error_text: cause };
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let cause = error.to_string();
         malformed(cause.lines().next().unwrap_or_default().to_owned())

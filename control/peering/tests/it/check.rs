@@ -10,33 +10,33 @@ use serde_json::json;
 use strait_api::{GatewayServer, PublicKey};
 use strait_control_lab::peering::{Work, World};
 use strait_peering::{
-    Action, Contact, Finding, Findings, Pair, Severity, Side, check, check_pair, connect,
+    Action, ClusterContext, Finding, Findings, Pair, Severity, Side, check, check_pair, connect,
     plan_connect,
 };
 
 use super::plan::{Seen, audit, change, reader};
-use super::world::{Ear, contact_of, pair_of, wanted};
+use super::world::{RecordedReport, contact_of, desired, pair_of};
 
-/// Says of joined clusters what is wrong with them, and no more once it is mended.
+/// Reports the problems of joined clusters, and no more once they are solved.
 pub(crate) async fn finds_what_is_wrong(world: &World) {
-    let ear = Ear::default();
+    let report = RecordedReport::default();
     let audited = audit(world, "auditor").await;
-    world.let_work(Work::All).await;
-    connect(&pair_of(world), &wanted(), ear.session()).await.expect("joined");
+    world.set_work(Work::All).await;
+    connect(&pair_of(world), &desired(), report.session()).await.expect("joined");
 
     let found =
-        check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
-    // Nobody is installed here: others do the work.
+        check_pair([&audited.local, &audited.remote], report.session()).await.expect("findings");
+    // There is no operator here: stand-ins do its work.
     assert!(has(&found, Side::Local, "Namespace liqo", "OperatorMissing"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "MTUDiffers"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "KeyDiffers"), "{found}");
 
-    a_key_of_nobody_would_be_replaced(world, &audited, &ear).await;
+    a_key_of_no_gateway_would_be_replaced(world, &audited, &report).await;
     let servers = world.remote.api::<GatewayServer>("liqo-tenant-rome");
     let patch = Patch::Merge(json!({"spec": {"mtu": 1400}}));
     servers.patch("rome", &PatchParams::default(), &patch).await.expect("a server");
     let found =
-        check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
+        check_pair([&audited.local, &audited.remote], report.session()).await.expect("findings");
     assert!(
         has(&found, Side::Local, "GatewayClient liqo-tenant-milan/milan", "MTUDiffers"),
         "{found}"
@@ -47,15 +47,19 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
         "{text}"
     );
 
-    the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
-    what_may_not_be_seen_is_not_missing(world, &ear).await;
-    another_cluster_than_was_typed_is_refused(world, &ear).await;
+    the_operator_may_do_what_it_must(world, &audited.local, &report).await;
+    hidden_objects_are_not_reported_missing(world, &report).await;
+    another_cluster_than_was_typed_is_refused(world, &report).await;
 }
 
-/// As far as whoever asks may see keys.
-async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
+/// As far as the account may read keys.
+async fn a_key_of_no_gateway_would_be_replaced(
+    world: &World,
+    audited: &Pair,
+    report: &RecordedReport,
+) {
     let (kind, name) = ("PublicKey", "milan");
-    let as_it_is = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
+    let as_it_is = plan_connect(audited, &desired(), None, report.session()).await.expect("a plan");
     assert!(change(&as_it_is, 0, kind, name).is_none(), "{as_it_is}");
 
     let keys = world.local.api::<PublicKey>("liqo-tenant-milan");
@@ -64,9 +68,10 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
     let parameters = PatchParams::default();
     let patch = Patch::Merge(json!({"spec": wrong}));
     keys.patch(name, &parameters, &patch).await.expect("a key");
-    let foretold = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
-    let replaced = change(&foretold, 0, kind, name).expect("it would be replaced");
-    let [field] = &replaced.fields[..] else { panic!("{foretold}") };
+    let predicted =
+        plan_connect(audited, &desired(), None, report.session()).await.expect("a plan");
+    let replaced = change(&predicted, 0, kind, name).expect("it would be replaced");
+    let [field] = &replaced.fields[..] else { panic!("{predicted}") };
     assert_eq!(replaced.action, Action::Update);
     assert_eq!(field.before.as_ref(), Some(&wrong["publicKey"]));
     assert_eq!(field.after.as_ref(), Some(&right["publicKey"]));
@@ -78,11 +83,11 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
         ("networking.liqo.io", &["*"]),
     ];
     let client = world.remote.server.client_with("liqo", &reader("no-secrets", &seen)).await;
-    let remote = Contact { client, ..audited.remote.clone() };
+    let remote = ClusterContext { client, ..audited.remote.clone() };
     let half = Pair { remote, local: audited.local.clone() };
-    let foretold = plan_connect(&half, &wanted(), None, ear.session()).await.expect("a plan");
-    assert!(change(&foretold, 0, kind, name).is_none(), "{foretold}");
-    let notes = &foretold.clusters[0].notes;
+    let predicted = plan_connect(&half, &desired(), None, report.session()).await.expect("a plan");
+    assert!(change(&predicted, 0, kind, name).is_none(), "{predicted}");
+    let notes = &predicted.clusters[0].notes;
     assert!(
         notes.iter().any(|note| note.starts_with("the Secrets of cluster milan ")),
         "{notes:?}"
@@ -92,10 +97,10 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
     keys.patch(name, &parameters, &patch).await.expect("as it was");
 }
 
-/// Whoever may see a part is told of that part.
-async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
+/// An account that may read a part gets the findings on that part.
+async fn hidden_objects_are_not_reported_missing(world: &World, report: &RecordedReport) {
     let admin = contact_of(&world.local, Side::Only);
-    let found = check(&admin, ear.session()).await.expect("findings");
+    let found = check(&admin, report.session()).await.expect("findings");
     let gateway = "Deployment liqo-tenant-milan/gw-milan";
     assert!(has(&found, Side::Only, "Lease liqo/strait-operator", "NobodyLeads"), "{found}");
     assert!(has(&found, Side::Only, gateway, "NoActivePod"), "{found}");
@@ -108,8 +113,8 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
         ("networking.liqo.io", &["*"]),
     ];
     let half = world.local.server.client_with("liqo", &reader("half", &seen)).await;
-    let half = Contact { client: half, ..admin.clone() };
-    let found_by_half = check(&half, ear.session()).await.expect("findings");
+    let half = ClusterContext { client: half, ..admin.clone() };
+    let found_by_half = check(&half, report.session()).await.expect("findings");
     let hidden = ["NobodyLeads", "NoActivePod", "RightsMissing"];
     let mut expected = all(&found).filter(|finding| !hidden.contains(&finding.reason));
     let messages = |findings: &mut dyn Iterator<Item = &Finding>| -> BTreeSet<String> {
@@ -123,9 +128,10 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
         assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
     }
 
-    let client = world.local.server.client_with("liqo", &strait_control_lab::roles::nobody()).await;
-    let nobody = Contact { client, ..admin };
-    let found = check(&nobody, ear.session()).await.expect("findings");
+    let client =
+        world.local.server.client_with("liqo", &strait_control_lab::roles::no_rights()).await;
+    let unprivileged = ClusterContext { client, ..admin };
+    let found = check(&unprivileged, report.session()).await.expect("findings");
     assert!(found.findings[1..].iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
     assert!(has(&found, Side::Only, "your account", "NothingSeen"), "{found}");
     assert_eq!((found.count(Severity::Error), found_by_half.count(Severity::Error) > 0), (1, true));
@@ -133,25 +139,29 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
 }
 
 /// As by every other verb.
-async fn another_cluster_than_was_typed_is_refused(world: &World, ear: &Ear) {
+async fn another_cluster_than_was_typed_is_refused(world: &World, report: &RecordedReport) {
     for (typed, says) in [
         ("paris", "(local) this is cluster \"rome\", not \"paris\""),
         ("Rome", "(local) \"Rome\" is no cluster id"),
     ] {
         let cluster_id = Some(typed.to_owned());
-        let contact = Contact { cluster_id, ..contact_of(&world.local, Side::Local) };
-        let error = check(&contact, ear.session()).await.expect_err("it is rome");
+        let context = ClusterContext { cluster_id, ..contact_of(&world.local, Side::Local) };
+        let error = check(&context, report.session()).await.expect_err("it is rome");
         assert!(error.is_usage() && error.to_string().starts_with(says), "{error}");
     }
 
     let twice = [Side::Local, Side::Remote].map(|side| contact_of(&world.local, side));
-    let error = check_pair(twice.each_ref(), ear.session()).await.expect_err("one cluster");
+    let error = check_pair(twice.each_ref(), report.session()).await.expect_err("one cluster");
     assert!(error.is_usage(), "{error}");
     assert!(error.to_string().starts_with("both sides are cluster \"rome\""), "{error}");
 }
 
-/// As the API server says it, before its roles are bound and after.
-async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear: &Ear) {
+/// As the API server answers, before its roles are bound and after.
+async fn the_operator_may_do_what_it_must(
+    world: &World,
+    auditor: &ClusterContext,
+    report: &RecordedReport,
+) {
     let labels = json!({
         "app.kubernetes.io/component": "operator", "app.kubernetes.io/part-of": "strait",
     });
@@ -170,18 +180,18 @@ async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear:
     let admin = contact_of(&world.local, Side::Only);
     let account = "ServiceAccount liqo/strait-operator";
 
-    let found = check(&admin, ear.session()).await.expect("findings");
+    let found = check(&admin, report.session()).await.expect("findings");
     assert!(has(&found, Side::Only, account, "RightsMissing"), "{found}");
     let text = found.to_string();
     assert!(text.contains("create configmaps, ") && text.contains("patch networks"), "{text}");
     assert!(has(&found, Side::Only, "Lease liqo/strait-operator", "NobodyLeads"), "{found}");
-    let found = check(auditor, ear.session()).await.expect("findings");
+    let found = check(auditor, report.session()).await.expect("findings");
     assert!(has(&found, Side::Local, "your account", "NotAllowed"), "{found}");
 
     world.local.server.kubeconfig_of_operator().await;
     let is_bound = async {
         while has(
-            &check(&admin, ear.session()).await.expect("findings"),
+            &check(&admin, report.session()).await.expect("findings"),
             Side::Only,
             account,
             "RightsMissing",

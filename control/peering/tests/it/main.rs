@@ -44,6 +44,6 @@ async fn every_wait_ends_with_the_last_state() {
 async fn a_plan_predicts_the_result() {
     let Some(world) = World::start().await else { return };
 
-    plan::foretells(&world).await;
+    plan::predictions(&world).await;
     check::finds_what_is_wrong(&world).await;
 }

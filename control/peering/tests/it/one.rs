@@ -6,42 +6,44 @@ use strait_api::identity::Mode;
 use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use strait_control_lab::peering::{Work, World};
 use strait_peering::{
-    CommandError, Contact, Create, Exposure, Format, Generate, Health, Making, PortWanted,
-    Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info, parse_prefix, peers,
-    select,
+    ClusterContext, CommandError, Create, CreateOptions, Exposure, Format, Generate, Health,
+    NodePort, Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info,
+    parse_prefix, peers, select,
 };
 
-use super::world::{Ear, contact_of};
+use super::world::{RecordedReport, contact_of};
 
 /// The id in Liqo's documentation.
 const REMOTE: &str = "cl01";
 
-const WAITS: Making = Making { format: None, overwrites: false, waits: true };
+const WAITS: CreateOptions = CreateOptions { format: None, overwrites: false, waits: true };
 
 pub(crate) async fn verbs_about_one_cluster(world: &World) {
-    let ear = Ear::default();
-    let contact =
-        Contact { namespace: Some("default".to_owned()), ..contact_of(&world.local, Side::Only) };
+    let report = RecordedReport::default();
+    let context = ClusterContext {
+        namespace: Some("default".to_owned()),
+        ..contact_of(&world.local, Side::Only)
+    };
     let before = world.content().await;
 
-    writes_down_what_it_would_make(&contact, &ear).await;
-    finds_what_is_wrong(&contact, &ear).await;
+    writes_down_what_it_would_make(&context, &report).await;
+    finds_what_is_wrong(&context, &report).await;
     assert_eq!(world.content().await, before);
 
-    world.let_work(Work::Prefixes).await;
-    says_what_is_not_ready(&contact, &ear).await;
-    world.let_work(Work::All).await;
-    makes_and_waits(&contact, &ear).await;
-    overwrites_only_when_allowed(world, &contact, &ear).await;
-    tells_the_other_cluster(&contact, &ear).await;
-    shows_what_there_is(&contact, &ear).await;
-    deletes(&contact, &ear).await;
+    world.set_work(Work::Prefixes).await;
+    says_what_is_not_ready(&context, &report).await;
+    world.set_work(Work::All).await;
+    makes_and_waits(&context, &report).await;
+    overwrites_only_when_allowed(world, &context, &report).await;
+    tells_the_other_cluster(&context, &report).await;
+    shows_what_there_is(&context, &report).await;
+    deletes(&context, &report).await;
 
-    makes_the_namespace_of_a_peering(world, &ear).await;
+    makes_the_namespace_of_a_peering(world, &report).await;
 }
 
-async fn writes_down_what_it_would_make(contact: &Contact, ear: &Ear) {
-    let yaml = write_down(contact, &server(), Format::Yaml, ear).await;
+async fn writes_down_what_it_would_make(context: &ClusterContext, report: &RecordedReport) {
+    let yaml = write_down(context, &server(), Format::Yaml, report).await;
     assert_eq!(
         serde_saphyr::from_str::<Value>(&yaml).unwrap(),
         json!({
@@ -63,76 +65,83 @@ async fn writes_down_what_it_would_make(contact: &Contact, ear: &Ear) {
             },
         })
     );
-    let text = write_down(contact, &client(), Format::Json, ear).await;
+    let text = write_down(context, &client(), Format::Json, report).await;
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         json["spec"]["endpoint"],
         json!({"addresses": ["172.18.0.3"], "port": 30742, "protocol": "UDP"})
     );
-    let text = write_down(contact, &public_key(), Format::Json, ear).await;
+    let text = write_down(context, &public_key(), Format::Json, report).await;
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["spec"]["publicKey"], "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=");
-    let text = write_down(contact, &configuration(), Format::Json, ear).await;
+    let text = write_down(context, &configuration(), Format::Json, report).await;
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         json["spec"],
         json!({"remote": {"cidr": {"external": ["10.70.0.0/16"], "pod": ["10.243.0.0/16"]}}})
     );
-    assert_eq!(ear.lines(), [""; 0]);
+    assert_eq!(report.lines(), [""; 0]);
 }
 
-async fn write_down(contact: &Contact, wanted: &Create, format: Format, ear: &Ear) -> String {
-    let making = Making { format: Some(format), waits: true, overwrites: false };
+async fn write_down(
+    context: &ClusterContext,
+    wanted: &Create,
+    format: Format,
+    report: &RecordedReport,
+) -> String {
+    let options = CreateOptions { format: Some(format), waits: true, overwrites: false };
 
-    create(contact, wanted, making, ear.session()).await.unwrap().unwrap()
+    create(context, wanted, options, report.session()).await.unwrap().unwrap()
 }
 
-async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
-    let missing_namespace = Contact { namespace: Some("missing".to_owned()), ..contact.clone() };
+async fn finds_what_is_wrong(context: &ClusterContext, report: &RecordedReport) {
+    let missing_namespace =
+        ClusterContext { namespace: Some("missing".to_owned()), ..context.clone() };
     let mut other_template = server();
     let mut bad_port = server();
     if let Create::GatewayServer { template, .. } = &mut other_template {
         template.1 = "other".to_owned();
     }
     if let Create::GatewayServer { exposure, .. } = &mut bad_port {
-        exposure.node_port = PortWanted::Exactly(70);
+        exposure.node_port = NodePort::Exactly(70);
     }
 
-    for (contact, wanted, says) in [
+    for (context, wanted, says) in [
         (&missing_namespace, configuration(), "namespace missing does not exist"),
-        (contact, other_template, "choose one with --template-name and --template-namespace"),
-        (contact, bad_port, "choose another --node-port, or apply what -o yaml prints"),
+        (context, other_template, "choose one with --template-name and --template-namespace"),
+        (context, bad_port, "choose another --node-port, or apply what -o yaml prints"),
         (
-            contact,
+            context,
             named(server(), &"a".repeat(61)),
             "is not a valid name of a GatewayServer: write 1 to 60 ",
         ),
         (
-            contact,
+            context,
             named(server(), "a.b"),
             "\"a.b\" is not a valid name of a GatewayServer: write 1 to 60 ",
         ),
-        (contact, named(client(), "-a"), "\"-a\" is not a valid name of a GatewayClient: "),
-        (contact, named(client(), ""), "\"\" is not a valid name of a GatewayClient: "),
-        (contact, named(public_key(), "A"), "\"A\" is not a valid name of a PublicKey: "),
+        (context, named(client(), "-a"), "\"-a\" is not a valid name of a GatewayClient: "),
+        (context, named(client(), ""), "\"\" is not a valid name of a GatewayClient: "),
+        (context, named(public_key(), "A"), "\"A\" is not a valid name of a PublicKey: "),
     ] {
-        let error = create(contact, &wanted, Making::default(), ear.session()).await.unwrap_err();
+        let error =
+            create(context, &wanted, CreateOptions::default(), report.session()).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains(says), "{error}");
     }
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
-    let error = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap_err();
+    let error = generate(context, &wanted, Format::Yaml, report.session()).await.unwrap_err();
     assert!(error.to_string().starts_with("GatewayServer \"server\" is not in namespace default"));
-    let error = peers(contact, &["cl01".to_owned()], ear.session()).await.unwrap_err();
+    let error = peers(context, &["cl01".to_owned()], report.session()).await.unwrap_err();
     assert_eq!(error.to_string(), "no peering with cluster \"cl01\"; there is none");
 }
 
-async fn says_what_is_not_ready(contact: &Contact, ear: &Ear) {
-    let short = ear.session_of(std::time::Duration::from_millis(500));
-    let error = create(contact, &server(), WAITS, short).await.unwrap_err().to_string();
+async fn says_what_is_not_ready(context: &ClusterContext, report: &RecordedReport) {
+    let short = report.session_of(std::time::Duration::from_millis(500));
+    let error = create(context, &server(), WAITS, short).await.unwrap_err().to_string();
     assert!(error.contains("GatewayServer server to be ready"), "{error}");
     assert!(error.contains("no status.endpoint.addresses in it"), "{error}");
 
-    let found = &peers(contact, &[], ear.session()).await.unwrap()[0];
+    let found = &peers(context, &[], report.session()).await.unwrap()[0];
     assert_eq!(found.network.status, Health::Unhealthy);
     assert_eq!(
         found.network.alerts,
@@ -143,18 +152,18 @@ async fn says_what_is_not_ready(contact: &Contact, ear: &Ear) {
         ]
     );
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
-    let error = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap_err();
+    let error = generate(context, &wanted, Format::Yaml, report.session()).await.unwrap_err();
     assert!(matches!(error, CommandError::NoSecret { .. }), "{error}");
-    assert_eq!(ear.lines(), ["GatewayServer created"]);
+    assert_eq!(report.lines(), ["GatewayServer created"]);
 }
 
-async fn makes_and_waits(contact: &Contact, ear: &Ear) {
+async fn makes_and_waits(context: &ClusterContext, report: &RecordedReport) {
     for wanted in [configuration(), server(), public_key()] {
-        create(contact, &wanted, WAITS, ear.session()).await.unwrap();
+        create(context, &wanted, WAITS, report.session()).await.unwrap();
     }
 
     assert_eq!(
-        ear.lines(),
+        report.lines(),
         [
             "Configuration created",
             "Configuration is ready",
@@ -165,7 +174,11 @@ async fn makes_and_waits(contact: &Contact, ear: &Ear) {
     );
 }
 
-async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ear) {
+async fn overwrites_only_when_allowed(
+    world: &World,
+    context: &ClusterContext,
+    report: &RecordedReport,
+) {
     let mut other = server();
     if let Create::GatewayServer { mtu, exposure, .. } = &mut other {
         *mtu = 1300;
@@ -173,7 +186,7 @@ async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ea
     }
     let before = world.content().await;
 
-    let error = create(contact, &other, WAITS, ear.session()).await.unwrap_err();
+    let error = create(context, &other, WAITS, report.session()).await.unwrap_err();
 
     assert!(!error.is_usage());
     assert_eq!(
@@ -183,16 +196,16 @@ async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ea
          another name"
     );
     assert_eq!(world.content().await, before);
-    let making = Making { overwrites: true, ..WAITS };
+    let options = CreateOptions { overwrites: true, ..WAITS };
     for wanted in [&other, &server()] {
-        create(contact, wanted, making, ear.session()).await.unwrap();
-        assert_eq!(ear.lines(), ["GatewayServer configured", "GatewayServer is ready"]);
+        create(context, wanted, options, report.session()).await.unwrap();
+        assert_eq!(report.lines(), ["GatewayServer configured", "GatewayServer is ready"]);
     }
 }
 
-async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
+async fn tells_the_other_cluster(context: &ClusterContext, report: &RecordedReport) {
     let wanted = Generate::Configuration;
-    let text = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap();
+    let text = generate(context, &wanted, Format::Yaml, report.session()).await.unwrap();
     assert_eq!(
         serde_saphyr::from_str::<Value>(&text).unwrap(),
         json!({
@@ -205,7 +218,7 @@ async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
 
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
     let text = loop {
-        match generate(contact, &wanted, Format::Yaml, ear.session()).await {
+        match generate(context, &wanted, Format::Yaml, report.session()).await {
             // The stand-in works asynchronously.
             Err(CommandError::NoSecret { .. }) => tokio::task::yield_now().await,
             text => break text.unwrap(),
@@ -227,8 +240,8 @@ async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
     assert_eq!(key.public_key.unwrap().0, format!("{:x<32}", "server").into_bytes());
 }
 
-async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
-    let found = info(contact, ear.session()).await.unwrap();
+async fn shows_what_there_is(context: &ClusterContext, report: &RecordedReport) {
+    let found = info(context, report.session()).await.unwrap();
     assert_eq!(
         found.text(false),
         "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
@@ -244,7 +257,7 @@ async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
     assert_eq!(select(&value, "clusterid"), Some(&json!("rome")));
 
     let found = loop {
-        let found = peers(contact, &[REMOTE.to_owned()], ear.session()).await.unwrap().remove(0);
+        let found = peers(context, &[REMOTE.to_owned()], report.session()).await.unwrap().remove(0);
         if found.network.status == Health::Healthy {
             break found;
         }
@@ -262,28 +275,29 @@ async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
     assert_eq!(select(&value, "network.gateway"), Some(&gateway));
 }
 
-async fn deletes(contact: &Contact, ear: &Ear) {
-    delete::<Configuration>(contact, REMOTE, true, ear.session()).await.unwrap();
-    delete::<GatewayServer>(contact, "server", true, ear.session()).await.unwrap();
-    delete::<PublicKey>(contact, "cl01", false, ear.session()).await.unwrap();
+async fn deletes(context: &ClusterContext, report: &RecordedReport) {
+    delete::<Configuration>(context, REMOTE, true, report.session()).await.unwrap();
+    delete::<GatewayServer>(context, "server", true, report.session()).await.unwrap();
+    delete::<PublicKey>(context, "cl01", false, report.session()).await.unwrap();
     assert_eq!(
-        ear.lines(),
+        report.lines(),
         ["Configuration deleted", "GatewayServer deleted", "PublicKey deleted"]
     );
 
-    let error = delete::<GatewayClient>(contact, "client", true, ear.session()).await.unwrap_err();
+    let error =
+        delete::<GatewayClient>(context, "client", true, report.session()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "GatewayClient \"client\" is not in namespace default: name another with --namespace"
     );
 }
 
-async fn makes_the_namespace_of_a_peering(world: &World, ear: &Ear) {
-    let contact = contact_of(&world.local, Side::Only);
+async fn makes_the_namespace_of_a_peering(world: &World, report: &RecordedReport) {
+    let context = contact_of(&world.local, Side::Only);
 
-    create(&contact, &client(), WAITS, ear.session()).await.unwrap();
+    create(&context, &client(), WAITS, report.session()).await.unwrap();
 
-    assert_eq!(ear.lines(), ["GatewayClient created", "GatewayClient is ready"]);
+    assert_eq!(report.lines(), ["GatewayClient created", "GatewayClient is ready"]);
     let found = world.local.api::<GatewayClient>("liqo-tenant-cl01").get("client").await;
     assert_eq!(found.unwrap().spec.mtu, Some(1340));
 }
@@ -321,7 +335,7 @@ fn server() -> Create {
         exposure: Exposure {
             service_type: ServiceType::NodePort,
             port: 51840,
-            node_port: PortWanted::Any,
+            node_port: NodePort::Any,
             load_balancer_ip: None,
         },
         mtu: 1340,

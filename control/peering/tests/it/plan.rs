@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, IP, Network, PublicKey};
 use strait_control_lab::peering::{Cluster, Work, World};
 use strait_peering::{
-    Action, Change, Connect, Contact, Pair, Plan, Proposal, Side, disconnect, initialize, plan,
-    plan_connect, plan_disconnect, plan_reset, reset,
+    Action, Change, ClusterContext, Connect, Pair, Plan, Proposal, Side, disconnect, initialize,
+    plan, plan_connect, plan_disconnect, plan_reset, reset,
 };
 
-use super::world::{Ear, contact_of, pair_of, wanted};
+use super::world::{RecordedReport, contact_of, desired, pair_of};
 
 /// API groups and resources of them.
 pub(crate) type Seen<'a> = (&'a str, &'a [&'a str]);
@@ -48,7 +48,7 @@ pub(crate) fn without_secrets() -> ClusterRole {
 /// Both clusters, with a read-only account. The role is created under `name`.
 pub(crate) async fn audit(world: &World, name: &str) -> Pair {
     let role = reader(name, &[("*", &["*"])]);
-    let of = async |cluster: &Cluster, side| Contact {
+    let of = async |cluster: &Cluster, side| ClusterContext {
         client: cluster.server.client_with("liqo", &role).await,
         ..contact_of(cluster, side)
     };
@@ -134,9 +134,13 @@ fn value<K: serde::Serialize>(found: kube::Result<Option<K>>) -> Option<Value> {
 }
 
 /// Waits until nothing differs from `plan` any more.
-pub(crate) async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
+pub(crate) async fn settled(
+    context: &ClusterContext,
+    proposal: &Proposal,
+    report: &RecordedReport,
+) {
     let is_settled = async || {
-        let now = plan(contact, proposal, None, ear.session()).await.expect("a plan");
+        let now = plan(context, proposal, None, report.session()).await.expect("a plan");
         !now.has_changes()
     };
     let settled = async {
@@ -149,18 +153,18 @@ pub(crate) async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
 }
 
 /// Predicts each step before it is done; the clusters are joined in the end.
-pub(crate) async fn foretells(world: &World) {
-    let ear = Ear::default();
+pub(crate) async fn predictions(world: &World) {
+    let report = RecordedReport::default();
     let audited = audit(world, "foresight").await;
-    world.let_work(Work::Nothing).await;
+    world.set_work(Work::Nothing).await;
     let before = world.content().await;
-    let wanted = Connect { waits: false, ..wanted() };
+    let wanted = Connect { waits: false, ..desired() };
 
-    let foretold = plan_connect(&audited, &wanted, None, ear.session()).await.expect("a plan");
+    let predicted = plan_connect(&audited, &wanted, None, report.session()).await.expect("a plan");
     assert_eq!(world.content().await, before, "a plan writes");
-    assert!(foretold.has_changes() && !foretold.has_conflicts(), "{foretold}");
+    assert!(predicted.has_changes() && !predicted.has_conflicts(), "{predicted}");
     assert_eq!(
-        after(&foretold, 0, "Configuration", "milan", "status.remote.cidr.pod[0]"),
+        after(&predicted, 0, "Configuration", "milan", "status.remote.cidr.pod[0]"),
         "10.71.0.0/16"
     );
     for (place, kind, name) in [
@@ -171,13 +175,13 @@ pub(crate) async fn foretells(world: &World) {
         (0, "PublicKey", "milan"),
         (1, "PublicKey", "rome"),
     ] {
-        let change = change(&foretold, place, kind, name).expect("a change");
+        let change = change(&predicted, place, kind, name).expect("a change");
         assert_eq!(change.action, Action::Create, "{kind} {name}");
     }
-    let client = change(&foretold, 0, "GatewayClient", "milan").expect("it");
+    let client = change(&predicted, 0, "GatewayClient", "milan").expect("it");
     let address = client.fields.iter().find(|field| field.path == "spec.endpoint.addresses");
     assert!(address.expect("an address").known_later);
-    let text = foretold.to_string();
+    let text = predicted.to_string();
     assert!(
         text.starts_with("(local) cluster rome\n+ Configuration liqo-tenant-milan/milan\n"),
         "{text}"
@@ -188,76 +192,76 @@ pub(crate) async fn foretells(world: &World) {
     );
 
     let operators = [Ipam::start(&world.local), Ipam::start(&world.remote)];
-    initialize(&pair_of(world), ear.session()).await.expect("both know of each other");
-    for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
-        settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
+    initialize(&pair_of(world), report.session()).await.expect("both know of each other");
+    for (place, context) in [(0, &audited.local), (1, &audited.remote)] {
+        settled(context, &Proposal::Apply { objects: Vec::new() }, &report).await;
         let cluster = if place == 0 { &world.local } else { &world.remote };
-        assert_true(&foretold, place, cluster).await;
+        assert_true(&predicted, place, cluster).await;
     }
-    let again = plan_connect(&audited, &wanted, None, ear.session()).await.expect("a plan");
+    let again = plan_connect(&audited, &wanted, None, report.session()).await.expect("a plan");
     assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
 
-    taking_apart(world, &audited, &ear).await;
-    initialize(&pair_of(world), ear.session()).await.expect("both know of each other");
-    for contact in [&audited.local, &audited.remote] {
-        settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
+    taking_apart(world, &audited, &report).await;
+    initialize(&pair_of(world), report.session()).await.expect("both know of each other");
+    for context in [&audited.local, &audited.remote] {
+        settled(context, &Proposal::Apply { objects: Vec::new() }, &report).await;
     }
-    another_prefix(world, &audited, &ear).await;
+    another_prefix(world, &audited, &report).await;
     drop(operators);
 }
 
 /// Exactly the predicted objects are deleted: first gateways, then the prefixes as well.
-async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
+async fn taking_apart(world: &World, audited: &Pair, report: &RecordedReport) {
     gateways(world).await;
     let before = world.content().await;
 
-    let foretold = plan_disconnect(audited, ear.session()).await.expect("a plan");
+    let predicted = plan_disconnect(audited, report.session()).await.expect("a plan");
     assert_eq!(world.content().await, before, "a plan writes");
-    assert!(foretold.has_changes() && !foretold.has_conflicts(), "{foretold}");
-    assert!(change(&foretold, 0, "Secret", "gw-of-another").is_none(), "{foretold}");
-    assert!(change(&foretold, 0, "Secret", "gw-milan").expect("it").fields.is_empty());
-    let seen_by_few = Contact {
+    assert!(predicted.has_changes() && !predicted.has_conflicts(), "{predicted}");
+    assert!(change(&predicted, 0, "Secret", "gw-of-another").is_none(), "{predicted}");
+    assert!(change(&predicted, 0, "Secret", "gw-milan").expect("it").fields.is_empty());
+    let seen_by_few = ClusterContext {
         client: world.local.server.client_with("liqo", &without_secrets()).await,
         ..contact_of(&world.local, Side::Local)
     };
     let pair = Pair { local: seen_by_few, ..audited.clone() };
-    let in_part = plan_disconnect(&pair, ear.session()).await.expect("a plan");
+    let in_part = plan_disconnect(&pair, report.session()).await.expect("a plan");
     assert!(change(&in_part, 0, "Secret", "gw-milan").is_none(), "{in_part}");
     let note = "secrets may not be listed: those of the gateways would be gone as well";
     assert_eq!(in_part.clusters[0].notes[0], note);
-    disconnect(&pair_of(world), true, ear.session()).await.expect("parted");
-    assert_gone(world, &before, &foretold).await;
-    let again = plan_disconnect(audited, ear.session()).await.expect("a plan");
+    disconnect(&pair_of(world), true, report.session()).await.expect("parted");
+    assert_gone(world, &before, &predicted).await;
+    let again = plan_disconnect(audited, report.session()).await.expect("a plan");
     assert_eq!(again.to_string(), "No changes.\n");
 
     gateways(world).await;
     let before = world.content().await;
-    let foretold = plan_reset(audited, None, ear.session()).await.expect("a plan");
+    let predicted = plan_reset(audited, None, report.session()).await.expect("a plan");
     assert_eq!(world.content().await, before, "a plan writes");
     let names = |place: usize| {
-        let of_configuration = change(&foretold, place, "Configuration", ["milan", "rome"][place]);
+        let of_configuration = change(&predicted, place, "Configuration", ["milan", "rome"][place]);
         let fields = &of_configuration.expect("it").fields;
         let names = fields.iter().filter(|field| field.path.starts_with("status.remote.cidr."));
         names.map(|field| field.before.clone().expect("a name")).collect::<Vec<_>>()
     };
     for (place, cluster) in [&world.local, &world.remote].into_iter().enumerate() {
-        let mut notes = foretold.clusters[place].notes.iter();
+        let mut notes = predicted.clusters[place].notes.iter();
         let note = notes.find(|note| note.starts_with("IPAM gets back 10."));
-        let note = note.unwrap_or_else(|| panic!("{foretold}"));
+        let note = note.unwrap_or_else(|| panic!("{predicted}"));
         for name in names(place) {
             assert!(note.contains(name.as_str().expect("a prefix")), "{name}: {note}");
         }
         assert!(cluster.networks().await > INSTALLED, "names were given");
     }
-    reset(&pair_of(world), true, ear.session()).await.expect("forgotten");
-    assert_gone(world, &before, &foretold).await;
-    for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
-        settled(contact, &Proposal::Apply { objects: Vec::new() }, ear).await;
+    reset(&pair_of(world), true, report.session()).await.expect("forgotten");
+    assert_gone(world, &before, &predicted).await;
+    for (place, context) in [(0, &audited.local), (1, &audited.remote)] {
+        settled(context, &Proposal::Apply { objects: Vec::new() }, report).await;
         let cluster = if place == 0 { &world.local } else { &world.remote };
-        assert_true(&foretold, place, cluster).await;
+        assert_true(&predicted, place, cluster).await;
         assert_eq!(cluster.networks().await, INSTALLED);
     }
-    let again = plan_reset(audited, None, ear.session()).await.expect("a plan");
+    let again = plan_reset(audited, None, report.session()).await.expect("a plan");
     assert_eq!(again.to_string(), "No changes.\n");
 }
 
@@ -308,7 +312,7 @@ async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
     let known = |line: &String| line.rsplit_once(' ').expect("a version").0.to_owned();
     let before: BTreeSet<_> = before.iter().map(known).collect();
     let changes = plan.clusters.iter().flat_map(|cluster| &cluster.changes);
-    let foretold: BTreeSet<_> = changes
+    let predicted: BTreeSet<_> = changes
         .filter(|change| change.action == Action::Delete && change.kind != "Network")
         .map(|Change { kind, namespace, name, .. }| {
             format!("{kind} {}/{name}", namespace.as_deref().unwrap_or_default())
@@ -321,16 +325,16 @@ async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
     };
     // The garbage collector works asynchronously.
     for _ in 0..100 {
-        if gone().await == foretold {
+        if gone().await == predicted {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(gone().await, foretold);
+    assert_eq!(gone().await, predicted);
 }
 
 /// Remote pods move: another local prefix is allocated, as predicted.
-async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
+async fn another_prefix(world: &World, audited: &Pair, report: &RecordedReport) {
     let name = "milan";
     let namespace = "liqo-tenant-milan";
     let object = json!({
@@ -341,30 +345,31 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         "spec": {"remote": {"cidr": {"pod": ["10.240.0.0/14"], "external": ["10.80.0.0/16"]}}},
     });
     let proposal = Proposal::Apply { objects: vec![object.clone()] };
-    let foretold = plan(&audited.local, &proposal, None, ear.session()).await.expect("a plan");
+    let predicted = plan(&audited.local, &proposal, None, report.session()).await.expect("a plan");
     let gone = "milan-pod-10-244-0-0-16";
-    assert_eq!(change(&foretold, 0, "Network", gone).expect("it").action, Action::Delete);
+    assert_eq!(change(&predicted, 0, "Network", gone).expect("it").action, Action::Delete);
 
     let api = world.local.api::<Configuration>(namespace);
     let parameters = PatchParams::apply("stand-in").force();
     api.patch(name, &parameters, &Patch::Apply(&object)).await.expect("a Configuration");
-    settled(&audited.local, &proposal, ear).await;
-    assert_true(&foretold, 0, &world.local).await;
+    settled(&audited.local, &proposal, report).await;
+    assert_true(&predicted, 0, &world.local).await;
 
     // The prefixes of the installation are taken by then, and not allocated again.
-    let given = after(&foretold, 0, "Configuration", name, "status.remote.cidr.pod[0]");
+    let given = after(&predicted, 0, "Configuration", name, "status.remote.cidr.pod[0]");
     let cidr = given.as_str().expect("a prefix").parse().expect("a prefix");
     let proposal = Proposal::Network { name: "external-cidr".to_owned(), cidr };
-    let foretold = plan(&audited.local, &proposal, None, ear.session()).await.expect("a plan");
-    let change = change(&foretold, 0, "Network", "external-cidr").expect("a change");
+    let predicted = plan(&audited.local, &proposal, None, report.session()).await.expect("a plan");
+    let change = change(&predicted, 0, "Network", "external-cidr").expect("a change");
     assert_eq!(change.action, Action::Replace);
     let cidr = change.fields.iter().find(|field| field.path == "status.cidr").expect("a field");
     assert_ne!(cidr.after.as_ref(), Some(given), "that is allocated");
-    assert!(foretold.clusters[0].notes.iter().any(|note| note.contains("cluster milan knows")));
+    assert!(predicted.clusters[0].notes.iter().any(|note| note.contains("cluster milan knows")));
 
     let nothing =
         Proposal::Network { name: "moon".to_owned(), cidr: "10.9.0.0/16".parse().expect("one") };
-    let error = plan(&audited.local, &nothing, None, ear.session()).await.expect_err("no Network");
+    let error =
+        plan(&audited.local, &nothing, None, report.session()).await.expect_err("no Network");
     assert!(error.is_usage() && error.to_string().contains("\"moon\""), "{error}");
     for (api_version, kind) in [("v1", "Pod"), ("config.openshift.io/v1", "Network")] {
         let metadata = json!({"name": "pod-cidr", "namespace": "liqo"});
@@ -374,7 +379,7 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         });
         let wrong = Proposal::Apply { objects: vec![wrong] };
         let error =
-            plan(&audited.local, &wrong, None, ear.session()).await.expect_err("none of ours");
+            plan(&audited.local, &wrong, None, report.session()).await.expect_err("none of ours");
         let says = format!("(local) {kind} of {api_version} is none of Network and IP of ");
         assert!(error.is_usage() && error.to_string().starts_with(&says), "{error}");
     }
@@ -383,8 +388,8 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         "metadata": {"name": "pod-cidr", "namespace": "liqo"}, "spec": {"cidr": "10.9.0.0/16"},
     });
     let immutable = Proposal::Apply { objects: vec![immutable] };
-    let foretold = plan(&audited.local, &immutable, None, ear.session()).await.expect("a plan");
-    assert_eq!(foretold.clusters[0].conflicts[0].reason, "FieldImmutable");
+    let predicted = plan(&audited.local, &immutable, None, report.session()).await.expect("a plan");
+    assert_eq!(predicted.clusters[0].conflicts[0].reason, "FieldImmutable");
     let missing = ["one", "two"].map(|name| {
         json!({
             "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
@@ -392,11 +397,11 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         })
     });
     let missing = Proposal::Apply { objects: missing.to_vec() };
-    let foretold = plan(&audited.local, &missing, None, ear.session()).await.expect("a plan");
-    let [conflict] = &foretold.clusters[0].conflicts[..] else { panic!("{foretold}") };
+    let predicted = plan(&audited.local, &missing, None, report.session()).await.expect("a plan");
+    let [conflict] = &predicted.clusters[0].conflicts[..] else { panic!("{predicted}") };
     assert_eq!((conflict.reason.as_str(), conflict.name.as_str()), ("NamespaceMissing", "missing"));
     // There is no operator here, so its pools are not known.
-    let notes = &foretold.clusters[0].notes;
+    let notes = &predicted.clusters[0].notes;
     assert!(notes.iter().any(|note| note.starts_with("no operator of Strait is in ")), "{notes:?}");
 
     // Restores the former state.

@@ -8,43 +8,43 @@ use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Public
 use strait_control_lab::peering::World;
 use strait_control_lab::peering::transcript::{CONNECTED, INIT, INITIALIZED, connected_formerly};
 use strait_peering::{
-    CommandError, Connect, PortWanted, ServiceType, connect, disconnect, initialize, reset,
+    CommandError, Connect, NodePort, ServiceType, connect, disconnect, initialize, reset,
 };
 
-use super::world::{Ear, pair_of, wanted};
+use super::world::{RecordedReport, desired, pair_of};
 
 /// The namespace of the peering in Rome, and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
 const IN_REMOTE: &str = "liqo-tenant-rome";
 
 pub(crate) async fn two_clusters(world: &World) {
-    let ear = Ear::default();
+    let report = RecordedReport::default();
     let before = world.content().await;
 
-    initialize(&pair_of(world), ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), INIT);
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), CONNECTED);
+    initialize(&pair_of(world), report.session()).await.unwrap();
+    assert_eq!(report.lines(), INIT);
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
+    assert_eq!(report.lines(), CONNECTED);
     has_all_objects(world).await;
 
-    writes_nothing_again(world, &ear).await;
-    keeps_what_is_not_named(world, &ear).await;
-    asks_before_a_gateway_is_replaced(world, &ear).await;
+    writes_nothing_again(world, &report).await;
+    keeps_what_is_not_named(world, &report).await;
+    asks_before_a_gateway_is_replaced(world, &report).await;
     makes_way_for_another_service(world).await;
-    updates_the_clients_address_of_the_server(world, &ear).await;
-    leaves_a_reversed_pair_alone(world, &ear).await;
+    updates_the_clients_address_of_the_server(world, &report).await;
+    leaves_a_reversed_pair_alone(world, &report).await;
 
-    disconnect(&pair_of(world), true, ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), apart("correctly", "correctly"));
-    disconnect(&pair_of(world), true, ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), apart("already", "already"));
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), CONNECTED);
-    reset(&pair_of(world), true, ear.session()).await.unwrap();
+    disconnect(&pair_of(world), true, report.session()).await.unwrap();
+    assert_eq!(report.lines(), apart("correctly", "correctly"));
+    disconnect(&pair_of(world), true, report.session()).await.unwrap();
+    assert_eq!(report.lines(), apart("already", "already"));
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
+    assert_eq!(report.lines(), CONNECTED);
+    reset(&pair_of(world), true, report.session()).await.unwrap();
     let forgotten = "Network configuration correctly deleted";
     let mut lines = apart("correctly", "correctly");
     lines.extend(["local", "remote"].map(|side| format!("({side}) {forgotten}")));
-    assert_eq!(ear.lines(), lines);
+    assert_eq!(report.lines(), lines);
 
     has_left_nothing(world, &before).await;
 }
@@ -119,20 +119,20 @@ async fn has_all_objects(world: &World) {
     assert_eq!(key.owner_references()[0].kind, "GatewayServer");
 }
 
-async fn writes_nothing_again(world: &World, ear: &Ear) {
+async fn writes_nothing_again(world: &World, report: &RecordedReport) {
     let before = world.content().await;
 
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), CONNECTED);
-    let formerly = Connect { has_former_lines: true, ..wanted() };
-    connect(&pair_of(world), &formerly, ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), connected_formerly());
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
+    assert_eq!(report.lines(), CONNECTED);
+    let formerly = Connect { has_former_lines: true, ..desired() };
+    connect(&pair_of(world), &formerly, report.session()).await.unwrap();
+    assert_eq!(report.lines(), connected_formerly());
 
     assert_eq!(world.content().await, before);
 }
 
 /// A flag that is left out keeps the present value.
-async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
+async fn keeps_what_is_not_named(world: &World, report: &RecordedReport) {
     let nothing = Connect { waits: true, ..Connect::default() };
     let mtu = Connect { mtu: Some(1300), ..nothing.clone() };
     let address = Connect {
@@ -141,13 +141,13 @@ async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
         ..nothing.clone()
     };
     for named in [nothing.clone(), mtu, address] {
-        connect(&pair_of(world), &named, ear.session()).await.unwrap();
-        assert_eq!(ear.lines(), CONNECTED);
+        connect(&pair_of(world), &named, report.session()).await.unwrap();
+        assert_eq!(report.lines(), CONNECTED);
         let before = world.content().await;
 
-        connect(&pair_of(world), &nothing, ear.session()).await.unwrap();
+        connect(&pair_of(world), &nothing, report.session()).await.unwrap();
 
-        assert_eq!(ear.lines(), CONNECTED);
+        assert_eq!(report.lines(), CONNECTED);
         assert_eq!(world.content().await, before);
     }
     let server = world.remote.api::<GatewayServer>(IN_REMOTE).get("rome").await.unwrap();
@@ -158,15 +158,15 @@ async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
     assert_eq!(client.spec.mtu, Some(1300));
 }
 
-async fn asks_before_a_gateway_is_replaced(world: &World, ear: &Ear) {
-    let mut wanted = wanted();
+async fn asks_before_a_gateway_is_replaced(world: &World, report: &RecordedReport) {
+    let mut wanted = desired();
     wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
     let before = world.content().await;
 
-    let error = connect(&pair_of(world), &wanted, ear.session()).await.unwrap_err();
+    let error = connect(&pair_of(world), &wanted, report.session()).await.unwrap_err();
 
     assert!(matches!(error, CommandError::Aborted), "{error}");
-    let lines = ear.lines();
+    let lines = report.lines();
     assert_eq!(
         lines.last().unwrap(),
         "question: (remote) Gateway server rome would be replaced, as its Service has type NodePort: \
@@ -176,15 +176,15 @@ async fn asks_before_a_gateway_is_replaced(world: &World, ear: &Ear) {
 }
 
 async fn makes_way_for_another_service(world: &World) {
-    let ear = Ear::that_allows();
-    let mut wanted = wanted();
+    let report = RecordedReport::that_allows();
+    let mut wanted = desired();
     wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
     wanted.client_address = Some("other.example".to_owned());
     wanted.client_port = Some(444);
 
-    connect(&pair_of(world), &wanted, ear.session()).await.unwrap();
+    connect(&pair_of(world), &wanted, report.session()).await.unwrap();
 
-    let lines = ear.lines();
+    let lines = report.lines();
     assert_eq!(lines[..2], CONNECTED[..2]);
     assert!(lines[2].starts_with("question: "), "{lines:?}");
     assert_eq!(lines[3..=INITIALIZED], CONNECTED[2..INITIALIZED]);
@@ -200,7 +200,7 @@ async fn makes_way_for_another_service(world: &World) {
 }
 
 /// The Connection still reports that the client reaches the former one.
-async fn updates_the_clients_address_of_the_server(world: &World, ear: &Ear) {
+async fn updates_the_clients_address_of_the_server(world: &World, report: &RecordedReport) {
     let servers = world.remote.api::<GatewayServer>(IN_REMOTE);
     servers.delete("rome", &DeleteParams::default()).await.unwrap();
     world.remote.stand_in.whole_round().await;
@@ -208,26 +208,26 @@ async fn updates_the_clients_address_of_the_server(world: &World, ear: &Ear) {
     let stale = connections.get("gw-milan").await.unwrap().status.unwrap();
     assert_eq!(stale.value.as_deref(), Some("Connected"));
 
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
 
-    assert_eq!(ear.lines(), CONNECTED);
+    assert_eq!(report.lines(), CONNECTED);
     let server = servers.get("rome").await.unwrap().status.unwrap().endpoint.unwrap();
     let client = world.local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     assert_eq!(client.spec.endpoint.unwrap().addresses, server.addresses);
 }
 
-async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
+async fn leaves_a_reversed_pair_alone(world: &World, report: &RecordedReport) {
     let pair = pair_of(world);
     let mut reversed = strait_peering::Pair { local: pair.remote, remote: pair.local };
     reversed.local.side = strait_peering::Side::Local;
     reversed.remote.side = strait_peering::Side::Remote;
     let before = world.content().await;
-    let mut wanted = wanted();
-    wanted.exposure.node_port = Some(PortWanted::Any);
+    let mut wanted = desired();
+    wanted.exposure.node_port = Some(NodePort::Any);
 
-    connect(&reversed, &wanted, ear.session()).await.unwrap();
+    connect(&reversed, &wanted, report.session()).await.unwrap();
 
-    let lines = ear.lines();
+    let lines = report.lines();
     assert_eq!(lines.len(), INITIALIZED + 1, "{lines:?}");
     assert!(lines[INITIALIZED].contains("the clusters are joined already"), "{lines:?}");
     assert_eq!(world.content().await, before);

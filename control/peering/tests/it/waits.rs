@@ -10,7 +10,7 @@ use strait_api::{GatewayClient, WgGatewayClient};
 use strait_control_lab::peering::{Work, World};
 use strait_peering::{CommandError, Side, TimeoutError, connect, peers, reset};
 
-use super::world::{Ear, contact_of, pair_of, wanted};
+use super::world::{RecordedReport, contact_of, desired, pair_of};
 
 /// The namespace of the peering in Rome, and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
@@ -70,11 +70,12 @@ const GOT: [Work; 7] = [
 ];
 
 pub(crate) async fn each_ends(world: &World) {
-    let ear = Ear::default();
+    let report = RecordedReport::default();
     for (work, [awaited, found, look_at]) in GOT.into_iter().zip(WAITS) {
-        world.let_work(work).await;
+        world.set_work(work).await;
 
-        let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+        let error =
+            connect(&pair_of(world), &desired(), report.session_of(SHORT)).await.unwrap_err();
 
         let text = error.to_string();
         assert!(!error.is_usage());
@@ -86,16 +87,16 @@ pub(crate) async fn each_ends(world: &World) {
     }
 
     // It continues where it was.
-    world.let_work(Work::All).await;
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
-    assert_eq!(ear.lines().last().unwrap(), "(remote) Connection is established");
+    world.set_work(Work::All).await;
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
+    assert_eq!(report.lines().last().unwrap(), "(remote) Connection is established");
 }
 
 /// `connect` is not done while a part of the gateway is of a former generation.
 pub(crate) async fn former_generations_are_not_taken_for_done(world: &World) {
-    let ear = Ear::default();
-    world.let_work(Work::All).await;
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
+    let report = RecordedReport::default();
+    world.set_work(Work::All).await;
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
     let local = &world.local;
     let gateway = local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let generation = gateway.metadata.generation.unwrap();
@@ -119,19 +120,20 @@ pub(crate) async fn former_generations_are_not_taken_for_done(world: &World) {
         ),
     ] {
         local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", wrong).await;
-        let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+        let error =
+            connect(&pair_of(world), &desired(), report.session_of(SHORT)).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
 
         local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", right).await;
-        connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
+        connect(&pair_of(world), &desired(), report.session()).await.unwrap();
     }
 }
 
 /// The error has the last Warning of the operator about the gateway.
 pub(crate) async fn a_known_cause_is_named(world: &World) {
-    let ear = Ear::default();
-    world.let_work(Work::Prefixes).await;
-    strait_peering::disconnect(&pair_of(world), true, ear.session()).await.unwrap();
+    let report = RecordedReport::default();
+    world.set_work(Work::Prefixes).await;
+    strait_peering::disconnect(&pair_of(world), true, report.session()).await.unwrap();
     let event = json!({
         "involvedObject": {
             "apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayServer",
@@ -142,22 +144,22 @@ pub(crate) async fn a_known_cause_is_named(world: &World) {
     });
     world.remote.put::<Event>(IN_REMOTE, "refused", event).await;
 
-    let error = connect(&pair_of(world), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+    let error = connect(&pair_of(world), &desired(), report.session_of(SHORT)).await.unwrap_err();
 
     let says = "; GatewayServer rome says Refused: cannot apply Service gw-rome: provided port is \
                 already allocated; look at";
     assert!(error.to_string().contains(says), "{error}");
-    let found = peers(&contact_of(&world.remote, Side::Only), &[], ear.session()).await.unwrap();
+    let found = peers(&contact_of(&world.remote, Side::Only), &[], report.session()).await.unwrap();
     let alerts = &found[0].network.alerts;
     assert!(alerts[0].starts_with("GatewayServer rome says Refused: "), "{alerts:?}");
 }
 
 /// Only the operator removes that.
 pub(crate) async fn remains_without_an_operator_are_reported(world: &World) {
-    let ear = Ear::default();
-    world.let_work(Work::All).await;
-    connect(&pair_of(world), &wanted(), ear.session()).await.unwrap();
-    ear.lines();
+    let report = RecordedReport::default();
+    world.set_work(Work::All).await;
+    connect(&pair_of(world), &desired(), report.session()).await.unwrap();
+    report.lines();
     let held = |finalizers: &[&str]| {
         json!({
             "metadata": {"labels": {REMOTE_CLUSTER_ID: "milan"}, "finalizers": finalizers},
@@ -171,37 +173,39 @@ pub(crate) async fn remains_without_an_operator_are_reported(world: &World) {
 
     // Once when the gateway is deleted, and once when it is gone.
     for _ in 0..2 {
-        let error = reset(&pair_of(world), true, ear.session_of(SHORT)).await.unwrap_err();
+        let error = reset(&pair_of(world), true, report.session_of(SHORT)).await.unwrap_err();
         let says = format!(
             "found WgGatewayClient milan held by its finalizers {finalizer}, and with it stays \
              Deployment gw-milan, whose pods run on: is the operator of this cluster running?"
         );
         assert!(error.to_string().contains(&says), "{error}");
-        assert!(!ear.lines().iter().any(|line| line.contains("Gateway client correctly deleted")));
+        assert!(
+            !report.lines().iter().any(|line| line.contains("Gateway client correctly deleted"))
+        );
     }
 
     world.local.put::<WgGatewayClient>(IN_LOCAL, "milan", held(&[])).await;
-    reset(&pair_of(world), true, ear.session()).await.unwrap();
-    assert_eq!(ear.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
+    reset(&pair_of(world), true, report.session()).await.unwrap();
+    assert_eq!(report.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
 }
 
 pub(crate) async fn an_api_server_that_restarts_is_waited_for(mut world: World) {
-    let ear = Ear::default();
+    let report = RecordedReport::default();
     let pair = pair_of(&world);
-    reset(&pair, true, ear.session()).await.unwrap();
-    world.let_work(Work::Pods).await;
-    let wanted = wanted();
-    let joined = connect(&pair, &wanted, ear.session());
+    reset(&pair, true, report.session()).await.unwrap();
+    world.set_work(Work::Pods).await;
+    let wanted = desired();
+    let joined = connect(&pair, &wanted, report.session());
     let outage = async {
-        while !ear.has_heard("(remote) Gateway pod gw-rome is ready") {
+        while !report.has_heard("(remote) Gateway pod gw-rome is ready") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         world.remote.server.restart().await;
-        world.let_work(Work::All).await;
+        world.set_work(Work::All).await;
     };
 
     let (joined, ()) = tokio::join!(joined, outage);
 
     joined.unwrap();
-    assert_eq!(ear.lines().last().unwrap(), "(remote) Connection is established");
+    assert_eq!(report.lines().last().unwrap(), "(remote) Connection is established");
 }

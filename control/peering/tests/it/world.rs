@@ -1,11 +1,12 @@
-//! Two clusters as commands see them, and what commands say.
+//! Two clusters for the commands, and the output of commands.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use strait_control_lab::peering::{Cluster, World};
 use strait_peering::{
-    Connect, Contact, Deadline, ExposureWanted, Marks, Pair, Report, ServiceType, Session, Side,
+    ClusterContext, Connect, Deadline, Marks, Pair, Report, ServiceType, Session, Side,
+    TypedExposure,
 };
 
 /// Both clusters of a world.
@@ -16,8 +17,8 @@ pub(crate) fn pair_of(world: &World) -> Pair {
     }
 }
 
-pub(crate) fn contact_of(cluster: &Cluster, side: Side) -> Contact {
-    Contact {
+pub(crate) fn contact_of(cluster: &Cluster, side: Side) -> ClusterContext {
+    ClusterContext {
         client: cluster.client.clone(),
         side,
         cluster_id: None,
@@ -27,32 +28,32 @@ pub(crate) fn contact_of(cluster: &Cluster, side: Side) -> Contact {
     }
 }
 
-/// What Liqo's documentation asks for.
-pub(crate) fn wanted() -> Connect {
+/// The values of Liqo's documentation.
+pub(crate) fn desired() -> Connect {
     let service_type = Some(ServiceType::NodePort);
 
     Connect {
-        exposure: ExposureWanted { service_type, ..ExposureWanted::default() },
+        exposure: TypedExposure { service_type, ..TypedExposure::default() },
         waits: true,
         ..Connect::default()
     }
 }
 
-/// Hears what verbs say.
+/// Records the output of verbs.
 #[derive(Default)]
-pub(crate) struct Ear {
+pub(crate) struct RecordedReport {
     lines: RefCell<Vec<String>>,
     /// Whether it answers questions with yes.
     allows: bool,
 }
 
-impl Ear {
-    /// One that answers questions with yes.
+impl RecordedReport {
+    /// Answers questions with yes.
     pub(crate) fn that_allows() -> Self {
         Self { allows: true, ..Self::default() }
     }
 
-    /// A run that must end within a minute.
+    /// A session that must end within a minute.
     pub(crate) fn session(&self) -> Session<'_> {
         self.session_of(Duration::from_secs(60))
     }
@@ -66,13 +67,13 @@ impl Ear {
         self.lines.borrow().iter().any(|heard| heard == line)
     }
 
-    /// What was said since it was asked last.
+    /// The output since the last call.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.take()
     }
 }
 
-impl Report for Ear {
+impl Report for RecordedReport {
     fn done(&self, side: Side, text: &str) {
         self.lines.borrow_mut().push(format!("{side}{text}"));
     }

@@ -9,13 +9,13 @@ use kube::{Client, Config};
 use serde_json::json;
 use strait_api::WgGatewayServerTemplate;
 use strait_control_lab::peering::World;
-use strait_control_lab::roles::nobody;
+use strait_control_lab::roles::no_rights;
 use strait_peering::{
-    CommandError, Connect, Contact, Pair, PortWanted, ServiceType, Side, TemplateType, connect,
-    info,
+    ClusterContext, CommandError, Connect, NodePort, Pair, ServiceType, Side, TemplateType,
+    connect, info,
 };
 
-use super::world::{Ear, contact_of, pair_of, wanted};
+use super::world::{RecordedReport, contact_of, desired, pair_of};
 
 /// A node port that is taken.
 const TAKEN: u16 = 31_999;
@@ -41,9 +41,9 @@ pub(crate) async fn changes_nothing(world: &World) {
             // As in the README, where no ConfigMap has an id.
             pair(|pair| {
                 pair.remote.client = pair.local.client.clone();
-                for (contact, id) in [(&mut pair.local, "rome"), (&mut pair.remote, "milan")] {
-                    contact.cluster_id = Some(id.to_owned());
-                    contact.liqo_namespace = "default".to_owned();
+                for (context, id) in [(&mut pair.local, "rome"), (&mut pair.remote, "milan")] {
+                    context.cluster_id = Some(id.to_owned());
+                    context.liqo_namespace = "default".to_owned();
                 }
             }),
             "both sides are cluster \"rome\": name another one with --remote-kubeconfig",
@@ -80,19 +80,19 @@ pub(crate) async fn changes_nothing(world: &World) {
             "(remote) namespace tenant does not exist: make it, or leave the flag out for liqo-tenant-rome",
         ),
         (
-            asks(|wanted| wanted.exposure.node_port = Some(PortWanted::Exactly(80))),
+            asks(|wanted| wanted.exposure.node_port = Some(NodePort::Exactly(80))),
             "(remote) port 80 is not among those of nodes, 30000 to 32767: choose another \
              --gw-server-service-nodeport, or pass --skip-validation if this cluster has others",
         ),
         (
-            asks(|wanted| wanted.exposure.node_port = Some(PortWanted::Exactly(TAKEN))),
+            asks(|wanted| wanted.exposure.node_port = Some(NodePort::Exactly(TAKEN))),
             "(remote) port 31999 cannot be had on the nodes: Invalid value: 31999: provided port is \
              already allocated; choose another --gw-server-service-nodeport",
         ),
         (
             asks(|wanted| {
                 wanted.server_template.name = Some("bare".to_owned());
-                wanted.exposure.node_port = Some(PortWanted::Exactly(30742));
+                wanted.exposure.node_port = Some(NodePort::Exactly(30742));
             }),
             "(remote) template \"bare\" has no nodePort in spec.template.spec.service.spec.ports[0]: \
              add `?nodePort: \"{{ .Spec.Endpoint.NodePort }}\"` there, or leave \
@@ -152,7 +152,7 @@ async fn names_who_cannot_be_asked(world: &World) {
     assert!(error.contains("Connection refused"), "{error}");
     assert!(error.ends_with("; is the API server of this context there?"), "{error}");
 
-    let unprivileged: Client = world.local.server.client_with("liqo", &nobody()).await;
+    let unprivileged: Client = world.local.server.client_with("liqo", &no_rights()).await;
     let error = refusal(world, pair(|pair| pair.local.client = unprivileged), "unprivileged")
         .await
         .to_string();
@@ -165,12 +165,12 @@ pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let frozen = strait_kube::client::client(Config::new(url.parse().unwrap())).unwrap();
-    let (ear, begin) = (Ear::default(), Instant::now());
+    let (report, begin) = (RecordedReport::default(), Instant::now());
     let mut pair = pair_of(world);
     pair.remote.client = frozen;
 
-    let session = ear.session_of(Duration::from_secs(3));
-    let error = connect(&pair, &wanted(), session).await.unwrap_err();
+    let session = report.session_of(Duration::from_secs(3));
+    let error = connect(&pair, &desired(), session).await.unwrap_err();
 
     assert_eq!(
         error.to_string(),
@@ -188,23 +188,23 @@ pub(crate) async fn a_conflicting_generated_id_is_warned_of(world: &World) {
         "data": {"CLUSTER_ID": "0d6f3c1d"},
     });
     world.local.put::<ConfigMap>("generated", "liqo-clusterid-configmap", generated).await;
-    let contact = |id: Option<&str>| Contact {
+    let context = |id: Option<&str>| ClusterContext {
         cluster_id: id.map(str::to_owned),
         liqo_namespace: "generated".to_owned(),
         ..contact_of(&world.local, Side::Only)
     };
-    let ear = Ear::default();
+    let report = RecordedReport::default();
 
-    let found = info(&contact(Some("rome")), ear.session()).await.unwrap();
+    let found = info(&context(Some("rome")), report.session()).await.unwrap();
     assert_eq!(found.cluster_id, "rome");
     assert_eq!(
-        ear.lines(),
+        report.lines(),
         ["warning: its ConfigMap has the generated id 0d6f3c1d: pass --cluster-id rome to every \
              command, or replace that ConfigMap by one with CLUSTER_ID=rome"]
     );
     for same in [None, Some("0d6f3c1d")] {
-        info(&contact(same), ear.session()).await.unwrap();
-        assert_eq!(ear.lines(), [""; 0]);
+        info(&context(same), report.session()).await.unwrap();
+        assert_eq!(report.lines(), [""; 0]);
     }
 }
 
@@ -218,7 +218,10 @@ pub(crate) async fn a_certificate_is_called_untrusted(world: &World) {
     let mut pair = pair_of(world);
     pair.remote.client = strait_kube::client::client(config).unwrap();
 
-    let error = connect(&pair, &wanted(), Ear::default().session()).await.unwrap_err().to_string();
+    let error = connect(&pair, &desired(), RecordedReport::default().session())
+        .await
+        .unwrap_err()
+        .to_string();
 
     assert!(
         error.contains("namespace liqo: the certificate of the API server is not trusted: Unknown"),
@@ -238,9 +241,9 @@ fn asks(change: impl FnOnce(&mut Connect) + 'static) -> Change {
 }
 
 async fn refusal(world: &World, change: Change, says: &str) -> CommandError {
-    let ear = Ear::default();
-    let (mut pair, mut wanted) = (pair_of(world), wanted());
+    let report = RecordedReport::default();
+    let (mut pair, mut wanted) = (pair_of(world), desired());
     change(&mut pair, &mut wanted);
 
-    connect(&pair, &wanted, ear.session()).await.expect_err(says)
+    connect(&pair, &wanted, report.session()).await.expect_err(says)
 }

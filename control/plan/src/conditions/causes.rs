@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt};
 use strait_api::Configuration;
 
 use super::{IN_FORCE, Outcome, Verdict, reason, text};
-use crate::objects::{self, Asked, Listed, Objects, Problem, Scope};
+use crate::objects::{self, Listed, Objects, Problem, Requested, Scope};
 use crate::plan::Rejection;
 
 /// The verdicts on all objects that concern a gateway, in the order of kinds and names.
@@ -15,10 +15,10 @@ use crate::plan::Rejection;
 pub(crate) fn verdicts(
     scope: &Scope,
     objects: &Objects,
-    asked: &Asked,
+    requested: &Requested,
     rejected: &[Rejection],
 ) -> Vec<Verdict> {
-    let causes = Causes::new(asked, rejected);
+    let causes = Causes::new(requested, rejected);
 
     let configurations = concerning(scope, &objects.configurations).map(|listed| {
         let object = listed.0.as_ref().ok();
@@ -71,9 +71,9 @@ struct Causes<'a> {
 }
 
 impl<'a> Causes<'a> {
-    fn new(asked: &'a Asked, rejected: &'a [Rejection]) -> Self {
+    fn new(requested: &'a Requested, rejected: &'a [Rejection]) -> Self {
         let mut refusals = BTreeMap::<_, Vec<_>>::new();
-        for refusal in &asked.refused {
+        for refusal in &requested.refused {
             refusals.entry(refusal.object()).or_default().push(&refusal.problem);
         }
         let mut rejections = BTreeMap::<_, Vec<_>>::new();
@@ -82,7 +82,7 @@ impl<'a> Causes<'a> {
                 rejections.entry(peer).or_default().push(rejection);
             }
         }
-        let peers = asked.peers.iter().map(|peer| peer.wanted.name.as_str()).collect();
+        let peers = requested.peers.iter().map(|peer| peer.desired.name.as_str()).collect();
 
         Self { refusals, rejections, peers }
     }
@@ -119,7 +119,7 @@ impl<'a> Causes<'a> {
             return Some(Outcome::Waiting { reason: reason::NO_PUBLIC_KEY, message });
         }
 
-        let pairs = objects::judge(object).pairs;
+        let pairs = objects::parse(object).pairs;
         let unnamed: Vec<_> =
             pairs.iter().filter(|pair| pair.name == objects::Name::None).collect();
         let message = text::list(unnamed.iter().map(|pair| {

@@ -177,13 +177,13 @@ fn unexpected_pongs_are_ignored() {
     let foreign = pair.client.handle_datagram(other_source, &pong, pair.now);
     assert_eq!(foreign, ignored(Ignored::ForeignSource));
     assert_eq!(pair.hear(other_cluster.as_bytes()), ignored(Ignored::OtherCluster));
-    assert_eq!(pair.hear(other_time.as_bytes()), ignored(Ignored::NotAsked));
+    assert_eq!(pair.hear(other_time.as_bytes()), ignored(Ignored::Unexpected));
     assert_eq!(pair.hear(b"{}"), ignored(Ignored::Malformed));
     assert_eq!(pair.hear(&[b' '; MESSAGE_BYTES_MAX + 1]), ignored(Ignored::Malformed));
     assert_eq!(pair.client.report(), before);
 
     assert_eq!(pair.hear(&pong), Reaction::Heard);
-    assert_eq!(pair.hear(&pong), ignored(Ignored::NotAsked));
+    assert_eq!(pair.hear(&pong), ignored(Ignored::Unexpected));
 }
 
 #[test]
@@ -267,7 +267,7 @@ proptest! {
                     prop_assert_eq!(pair.hear(&pong), Reaction::Heard);
                     for pong in late.drain(..) {
                         let reaction = pair.hear(&pong);
-                        prop_assert!(matches!(reaction, Reaction::Heard | Reaction::Ignored(Ignored::NotAsked)));
+                        prop_assert!(matches!(reaction, Reaction::Heard | Reaction::Ignored(Ignored::Unexpected)));
                     }
                 }
             }

@@ -12,9 +12,9 @@ use super::refusal::Problem;
 /// without first.
 pub const LISTS: [&str; 2] = ["pod", "external"];
 
-/// The judgement on one `Configuration`, regardless of others.
+/// The content of one `Configuration` and its problems, regardless of others.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judgement {
+pub struct ParsedConfiguration {
     /// The prefixes of the remote cluster, by [`LISTS`] and place; `None` where there is none, or it is refused.
     pub remote: [Vec<Option<Prefix>>; 2],
     /// Each of them once, if it has a local prefix or may yet have one.
@@ -59,9 +59,9 @@ struct Seen {
 }
 
 /// Judges `object`.
-pub fn judge(object: &Configuration) -> Judgement {
+pub fn parse(object: &Configuration) -> ParsedConfiguration {
     let (own, of_own) = own(object);
-    let mut judgement = Judgement { own, ..Judgement::default() };
+    let mut parsed = ParsedConfiguration { own, ..ParsedConfiguration::default() };
     let status = object.status.as_ref().and_then(|status| status.remote.as_ref());
     let remotes = lists(object.spec.remote.as_ref());
     let mut places: [Vec<_>; 2] = Default::default();
@@ -70,21 +70,21 @@ pub fn judge(object: &Configuration) -> Judgement {
     for (((field, remotes), locals), places) in all {
         for (place, remote) in remotes.iter().enumerate() {
             let local = locals.get(place).map(String::as_str).unwrap_or_default();
-            let remote = judgement.remote_prefix(field, place, remote, &mut seen);
+            let remote = parsed.remote_prefix(field, place, remote, &mut seen);
             places.push(remote);
-            judgement.name(field, place, remote, local, &mut seen);
+            parsed.name(field, place, remote, local, &mut seen);
         }
     }
-    judgement.remote = places;
+    parsed.remote = places;
     if remotes.into_iter().flatten().all(String::is_empty) {
-        judgement.problems.push(Problem::NoRemote);
+        parsed.problems.push(Problem::NoRemote);
     }
-    judgement.problems.extend(of_own);
+    parsed.problems.extend(of_own);
 
-    judgement
+    parsed
 }
 
-impl Judgement {
+impl ParsedConfiguration {
     /// The prefix of the remote cluster at one place, unless it is refused.
     fn remote_prefix(
         &mut self,

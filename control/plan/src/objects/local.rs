@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use remap::{Cluster, Prefix};
 
-use super::configuration::Judgement;
+use super::configuration::ParsedConfiguration;
 use super::refusal::Problem;
 
 /// Adds the prefixes of a `Configuration` to `cluster`.
@@ -13,10 +13,10 @@ use super::refusal::Problem;
 /// The first address of the external prefix masquerades sources that the remote does not know, as in Liqo, whose
 /// allocator and ours reserve it. Without the pod prefixes, or if one cannot be read, known sources cannot be told from
 /// others: then no source is masqueraded.
-pub(super) fn add(judgement: &Judgement, cluster: &mut Cluster) {
-    let [pods, external] = &judgement.own;
+pub(super) fn add(parsed: &ParsedConfiguration, cluster: &mut Cluster) {
+    let [pods, external] = &parsed.own;
     let is_refused = |problem: &Problem| matches!(problem, Problem::Own { .. });
-    if pods.is_empty() || judgement.problems.iter().any(is_refused) {
+    if pods.is_empty() || parsed.problems.iter().any(is_refused) {
         return;
     }
 
@@ -39,7 +39,7 @@ pub(super) fn add(judgement: &Judgement, cluster: &mut Cluster) {
 mod tests {
     use serde_json::json;
 
-    use super::super::configuration::judge;
+    use super::super::configuration::parse;
     use super::*;
 
     fn cluster_of(pod: &[&str], external: &[&str]) -> (Cluster, Vec<String>) {
@@ -50,11 +50,11 @@ mod tests {
                 "remote": {"cidr": {"pod": "10.9.0.0/16"}},
             },
         }));
-        let judgement = judge(&object.unwrap());
+        let parsed = parse(&object.unwrap());
         let mut cluster = Cluster::default();
-        add(&judgement, &mut cluster);
+        add(&parsed, &mut cluster);
 
-        (cluster, judgement.problems.iter().map(ToString::to_string).collect())
+        (cluster, parsed.problems.iter().map(ToString::to_string).collect())
     }
 
     fn prefixes(texts: &[&str]) -> Vec<Prefix> {

@@ -42,7 +42,7 @@ impl Refusal {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum Problem {
-    /// A field has another type than its schema says.
+    /// A field has another type than in its schema.
     #[error("it cannot be read: {cause}")]
     Malformed { cause: String },
     /// The remote cluster is not known.

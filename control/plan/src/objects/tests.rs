@@ -44,14 +44,14 @@ fn read(
     scope: &Scope,
     public_keys: &[Listed<PublicKey>],
     configurations: &[Listed<Configuration>],
-) -> Asked {
+) -> Requested {
     let (public_keys, configurations) = (public_keys.to_vec(), configurations.to_vec());
 
     super::read(scope, &Objects { public_keys, configurations })
 }
 
-fn texts(asked: &Asked) -> Vec<String> {
-    asked.refused.iter().map(ToString::to_string).collect()
+fn texts(requested: &Requested) -> Vec<String> {
+    requested.refused.iter().map(ToString::to_string).collect()
 }
 
 fn prefixes(texts: &[&str]) -> Vec<Prefix> {
@@ -67,17 +67,17 @@ fn a_peer_has_its_key_and_remapped_prefixes() {
         &json!({"pod": ["10.71.0.0/16", "", "10.8.0.0/16"], "external": ["10.72.0.0/16"]}),
     )];
 
-    let asked = read(&scope(), &keys, &configurations);
+    let requested = read(&scope(), &keys, &configurations);
 
-    let [peer] = asked.peers.as_slice() else { panic!("{asked:?}") };
-    assert_eq!(texts(&asked), [""; 0]);
-    assert_eq!((peer.wanted.name.as_str(), peer.public_key), ("milan", [7; 32]));
+    let [peer] = requested.peers.as_slice() else { panic!("{requested:?}") };
+    assert_eq!(texts(&requested), [""; 0]);
+    assert_eq!((peer.desired.name.as_str(), peer.public_key), ("milan", [7; 32]));
     assert_eq!(
-        peer.wanted.allowed_ips,
+        peer.desired.allowed_ips,
         prefixes(&["169.254.18.1/32", "10.244.0.0/16", "10.8.0.0/16", "10.70.0.0/16"])
     );
     let rules: Vec<_> =
-        peer.wanted.remaps.iter().map(|rule| (rule.remote(), rule.local())).collect();
+        peer.desired.remaps.iter().map(|rule| (rule.remote(), rule.local())).collect();
     let pairs = |pairs: [(&str, &str); 2]| {
         pairs.map(|(remote, local)| (remote.parse().unwrap(), local.parse().unwrap())).to_vec()
     };
@@ -104,19 +104,19 @@ fn a_peer_names_its_objects() {
 
 #[test]
 fn without_a_configuration_only_the_gateway_is_reached() {
-    let asked = read(&scope(), &[public_key("milan", "milan", 1, &[7; 32])], &[]);
+    let requested = read(&scope(), &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 
-    assert_eq!(asked.peers[0].wanted.allowed_ips, prefixes(&["169.254.18.1/32"]));
+    assert_eq!(requested.peers[0].desired.allowed_ips, prefixes(&["169.254.18.1/32"]));
 }
 
 #[test]
 fn with_external_remapping_every_address_is_allowed() {
-    let scope = Scope { remapping: Remapping::Elsewhere, ..scope() };
+    let scope = Scope { remapping: Remapping::External, ..scope() };
 
-    let asked = read(&scope, &[public_key("milan", "milan", 1, &[7; 32])], &[]);
+    let requested = read(&scope, &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 
-    assert_eq!(asked.peers[0].wanted.allowed_ips, prefixes(&["0.0.0.0/0", "::/0"]));
-    assert_eq!(asked.peers[0].wanted.remaps, []);
+    assert_eq!(requested.peers[0].desired.allowed_ips, prefixes(&["0.0.0.0/0", "::/0"]));
+    assert_eq!(requested.peers[0].desired.remaps, []);
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn a_gateway_for_one_cluster_ignores_others() {
         public_key("short", "rome", 1, &[8; 3]),
     ];
 
-    let asked = read(&scope, &keys, &[]);
+    let requested = read(&scope, &keys, &[]);
 
-    assert_eq!(asked.peers.len(), 1);
-    assert_eq!(texts(&asked), [""; 0]);
+    assert_eq!(requested.peers.len(), 1);
+    assert_eq!(texts(&requested), [""; 0]);
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn a_problem_is_reported_and_refused_alone() {
         }),
     )];
 
-    let asked = read(&scope(), &keys, &configurations);
+    let requested = read(&scope(), &keys, &configurations);
 
-    let [peer] = asked.peers.as_slice() else { panic!("{asked:?}") };
+    let [peer] = requested.peers.as_slice() else { panic!("{requested:?}") };
     assert_eq!(peer.public_key, [8; 32]);
-    assert_eq!(peer.wanted.allowed_ips, prefixes(&["169.254.18.1/32", "10.244.0.0/16"]));
+    assert_eq!(peer.desired.allowed_ips, prefixes(&["169.254.18.1/32", "10.244.0.0/16"]));
     let expected = [
         ("Configuration tenant/milan: spec.remote.cidr.pod[1]", "write 10.9.0.0/16"),
         ("Configuration tenant/milan: spec.remote.cidr.pod[2]", "\"pods\" is no prefix"),
@@ -187,12 +187,12 @@ fn a_problem_is_reported_and_refused_alone() {
         ("PublicKey tenant/youngest:", "has 31 bytes, not 32"),
         ("PublicKey tenant/zero:", "spec.publicKey is zero or another point of low order"),
     ];
-    let texts = texts(&asked);
+    let texts = texts(&requested);
     assert_eq!(texts.len(), expected.len(), "{texts:#?}");
     for (text, (object, problem)) in texts.iter().zip(expected) {
         assert!(text.starts_with(object) && text.contains(problem), "{text}");
     }
-    assert!(asked.refused.iter().all(|refusal| refusal.generation == Some(7)));
+    assert!(requested.refused.iter().all(|refusal| refusal.generation == Some(7)));
 }
 
 #[test]
@@ -217,10 +217,10 @@ fn a_former_own_key_is_accepted() {
     let keys = [public_key("milan", "milan", 1, &[9; 32])];
 
     for own_public_key in [Some([8; 32]), None] {
-        let asked = read(&Scope { own_public_key, ..scope() }, &keys, &[]);
+        let requested = read(&Scope { own_public_key, ..scope() }, &keys, &[]);
 
-        assert_eq!(asked.peers[0].public_key, [9; 32]);
-        assert_eq!(texts(&asked), [""; 0]);
+        assert_eq!(requested.peers[0].public_key, [9; 32]);
+        assert_eq!(texts(&requested), [""; 0]);
     }
 }
 
@@ -232,10 +232,10 @@ fn an_unreadable_object_is_refused_alone() {
     });
     let broken = Arc::new(serde_json::from_value(object).unwrap());
 
-    let asked = read(&scope(), &[broken, public_key("milan", "milan", 1, &[7; 32])], &[]);
+    let requested = read(&scope(), &[broken, public_key("milan", "milan", 1, &[7; 32])], &[]);
 
-    assert_eq!(asked.peers.len(), 1);
-    let texts = texts(&asked);
+    assert_eq!(requested.peers.len(), 1);
+    let texts = texts(&requested);
     assert_eq!(texts.len(), 1);
     assert!(texts[0].starts_with("PublicKey tenant/broken: it cannot be read"), "{texts:?}");
 }
@@ -275,10 +275,10 @@ proptest! {
         let configurations =
             [configuration("milan", &json!({"pod": [&remote]}), &json!({"pod": [&local]}))];
 
-        let asked = read(&scope(), &keys, &configurations);
+        let requested = read(&scope(), &keys, &configurations);
 
-        let is_used = asked.peers[0].wanted.allowed_ips.len() == 2;
+        let is_used = requested.peers[0].desired.allowed_ips.len() == 2;
         let is_empty = remote.is_empty() || local.is_empty();
-        prop_assert!(is_used || is_empty || !asked.refused.is_empty(), "{:?}", asked);
+        prop_assert!(is_used || is_empty || !requested.refused.is_empty(), "{:?}", requested);
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, PublicKey};
 use strait_plan::Desired;
-use strait_plan::WantedPeer;
+use strait_plan::DesiredPeer;
 use strait_plan::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged};
 use strait_plan::objects::{Listed, Objects, Scope};
 
@@ -91,7 +91,7 @@ fn good() -> [Value; 2] {
 }
 
 /// Everything that a gateway does with objects before it acts.
-fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<WantedPeer>, Vec<Verdict>) {
+fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<DesiredPeer>, Vec<Verdict>) {
     let found = Objects {
         public_keys: listed::<PublicKey>(keys),
         configurations: listed::<Configuration>(configurations),
@@ -108,7 +108,7 @@ fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<WantedPeer>, Vec<Verd
         assert!(matches!(verdict.outcome, Outcome::Refused { .. }), "{refusal}: {verdict:?}");
     }
 
-    (peers.into_iter().map(|peer| peer.wanted).collect(), verdicts)
+    (peers.into_iter().map(|peer| peer.desired).collect(), verdicts)
 }
 
 fn verdict<'a>(verdicts: &'a [Verdict], object: &Value) -> &'a Verdict {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_plan::conditions::Verdict;
 use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use crate::cluster::announcer::{Announcer, Round};
+use crate::cluster::announcer::{Round, StatusReporter};
 
 /// First and longest pause between attempts while the API server does not answer; the first is also the minimum
 /// between rounds.
@@ -18,23 +18,23 @@ const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30
 
 /// Writes changed `verdicts`, and the state of the connection check if there is one.
 pub(super) async fn run(
-    mut announcer: Announcer,
+    mut announcer: StatusReporter,
     mut verdicts: watch::Receiver<Vec<Verdict>>,
     mut checked: Option<watch::Receiver<Report>>,
 ) {
     let [first, longest] = RETRY;
     let mut retry = first;
-    let mut failure = Complaint::about("write conditions and Events");
+    let mut failure = RepeatedFailure::about("write conditions and Events");
 
     loop {
         let current = verdicts.borrow_and_update().clone();
         let state = checked.as_ref().map(|reports| reports.borrow().state);
         let round = announcer.round(&current, state, Timestamp::now()).await;
-        failure.say(&round);
+        failure.log(&round);
         match round {
-            Ok(Round { complaints, again }) => {
-                for complaint in complaints {
-                    warn!("{complaint}");
+            Ok(Round { failures: complaints, again }) => {
+                for failure in complaints {
+                    warn!("{failure}");
                 }
                 retry = first;
                 // Changes within a short time are written together.

@@ -31,7 +31,7 @@ const LOOK: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// What could not be written and why, each failure once.
-    pub complaints: Vec<String>,
+    pub failures: Vec<String>,
     /// When to run the next round even without a change.
     pub again: Option<Timestamp>,
 }
@@ -44,7 +44,7 @@ impl Round {
 
 /// The API server is unavailable. The next round may succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum Away {
+pub enum ServerAway {
     /// It accepted the call and did not answer.
     #[error("the API server does not answer")]
     Silent,
@@ -54,17 +54,17 @@ pub enum Away {
 }
 
 /// Reports the outcome of objects, and the state of the connection.
-pub struct Announcer {
+pub struct StatusReporter {
     connections: Api<Connection>,
     identity: Identity,
     conditions: ConditionWriter,
     events: EventWriter,
-    news: EventHistory,
+    history: EventHistory,
     may_write_conditions: Gate,
     may_write_events: Gate,
 }
 
-impl Announcer {
+impl StatusReporter {
     /// Sends no request yet.
     #[must_use]
     pub fn new(client: &Client, identity: Identity, now: Timestamp) -> Self {
@@ -72,7 +72,7 @@ impl Announcer {
             connections: Api::namespaced(client.clone(), &identity.namespace),
             conditions: ConditionWriter::new(client.clone()),
             events: EventWriter::new(client.clone(), identity.object_name()),
-            news: EventHistory::new(now),
+            history: EventHistory::new(now),
             may_write_conditions: Gate::default(),
             may_write_events: Gate::default(),
             identity,
@@ -89,17 +89,17 @@ impl Announcer {
         verdicts: &[Verdict],
         connection: Option<State>,
         now: Timestamp,
-    ) -> Result<Round, Away> {
+    ) -> Result<Round, ServerAway> {
         let mut round = Round::default();
-        self.news.see(verdicts);
+        self.history.update(verdicts);
         self.conditions.forget_others(verdicts);
         for verdict in verdicts {
             // The Event comes first: a condition that is written proves that its Event is, even if the gateway stops
             // here.
-            if let Some(event) = self.news.of_verdict(verdict)
-                && self.tell(&event, now, &mut round).await?
+            if let Some(event) = self.history.of_verdict(verdict)
+                && self.write_event(&event, now, &mut round).await?
             {
-                self.news.has_told(verdict);
+                self.history.set_reported(verdict);
             }
             self.write(verdict, now, &mut round).await?;
         }
@@ -115,7 +115,7 @@ impl Announcer {
         verdict: &Verdict,
         now: Timestamp,
         round: &mut Round,
-    ) -> Result<(), Away> {
+    ) -> Result<(), ServerAway> {
         if !self.conditions.is_news(verdict) {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Announcer {
             }
             Err(Failure::Invalid(error)) => {
                 let name = verdict.object.name.as_deref().unwrap_or_default();
-                round.complaints.push(format!("Configuration {name} gets no condition: {error}"));
+                round.failures.push(format!("Configuration {name} gets no condition: {error}"));
                 self.conditions.give_up(verdict);
             }
             Err(Failure::Away(away)) => return Err(away),
@@ -149,15 +149,15 @@ impl Announcer {
         state: State,
         now: Timestamp,
         round: &mut Round,
-    ) -> Result<(), Away> {
+    ) -> Result<(), ServerAway> {
         let cluster = &self.identity.remote_cluster_id;
-        let Some(mut event) = self.news.of_connection(state, cluster) else { return Ok(()) };
+        let Some(mut event) = self.history.of_connection(state, cluster) else { return Ok(()) };
         let name = self.identity.object_name();
         match call(self.connections.get_metadata_opt(&name)).await {
             Ok(Some(connection)) => {
                 event.object = connection.object_ref(&());
-                if self.tell(&event, now, round).await? {
-                    self.news.has_told_of_connection(state);
+                if self.write_event(&event, now, round).await? {
+                    self.history.set_connection_reported(state);
                 }
             }
             Ok(None) => round.again_at(now + LOOK),
@@ -171,13 +171,13 @@ impl Announcer {
     }
 
     /// Whether the Event was written, or never can be.
-    async fn tell(
+    async fn write_event(
         &mut self,
         event: &Event,
         now: Timestamp,
         round: &mut Round,
-    ) -> Result<bool, Away> {
-        let room = self.news.room(now);
+    ) -> Result<bool, ServerAway> {
+        let room = self.history.room(now);
         if let Some(until) = self.may_write_events.closed_until(now).or(room.err()) {
             round.again_at(until);
             return Ok(false);
@@ -190,11 +190,11 @@ impl Announcer {
             }
             Err(Failure::Invalid(error)) => {
                 let name = event.object.name.as_deref().unwrap_or_default();
-                round.complaints.push(format!("{name} gets no Event {}: {error}", event.reason));
+                round.failures.push(format!("{name} gets no Event {}: {error}", event.reason));
             }
             Err(Failure::Away(away)) => return Err(away),
         }
-        self.news.take_room();
+        self.history.take_room();
 
         Ok(true)
     }
@@ -204,7 +204,7 @@ impl Announcer {
 #[derive(Debug, Default)]
 struct Gate {
     closed_until: Option<Timestamp>,
-    was_said: bool,
+    was_reported: bool,
 }
 
 impl Gate {
@@ -216,8 +216,8 @@ impl Gate {
         let until = now + FORBIDDEN;
         self.closed_until = Some(until);
         round.again_at(until);
-        if !std::mem::replace(&mut self.was_said, true) {
-            round.complaints.push(format!("{what} are not written, all else goes on: {why}"));
+        if !std::mem::replace(&mut self.was_reported, true) {
+            round.failures.push(format!("{what} are not written, all else goes on: {why}"));
         }
     }
 }
@@ -229,12 +229,12 @@ enum Failure {
     /// The API server rejects the object, and would again.
     Invalid(kube::Error),
     /// The next attempt may succeed.
-    Away(Away),
+    Away(ServerAway),
 }
 
 async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     let error = match timeout(CALL, call).await {
-        Err(_) => return Err(Failure::Away(Away::Silent)),
+        Err(_) => return Err(Failure::Away(ServerAway::Silent)),
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => error,
     };
@@ -243,6 +243,6 @@ async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failu
     Err(match code {
         403 => Failure::Forbidden(error),
         400 | 413 | 415 | 422 => Failure::Invalid(error),
-        _ => Failure::Away(Away::Failed(error)),
+        _ => Failure::Away(ServerAway::Failed(error)),
     })
 }

@@ -54,7 +54,7 @@ impl ConditionWriter {
     /// Whether the verdict has to be written.
     #[must_use]
     pub fn is_news(&self, verdict: &Verdict) -> bool {
-        let is_said = verdict.known.as_ref().is_some_and(|known| verdict.is_said_by(known));
+        let is_said = verdict.known.as_ref().is_some_and(|known| verdict.is_reported_by(known));
         let settled = self.settled.get(&verdict.key());
         let is_settled = settled.is_some_and(|(version, outcome)| {
             (version, outcome) == (&verdict.resource_version, &verdict.outcome)
@@ -90,7 +90,7 @@ impl ConditionWriter {
                 return Ok(Written::Settled);
             }
             let Some(conditions) = merged(conditions(&found), verdict, now) else {
-                self.settle(verdict, &found);
+                self.set_settled(verdict, &found);
                 return Ok(Written::Settled);
             };
             let patch = json!({
@@ -103,7 +103,7 @@ impl ConditionWriter {
             };
             match api.patch_status(name, &parameters, &Patch::Merge(&patch)).await {
                 Ok(written) if is_kept(&written) => {
-                    self.settle(verdict, &written);
+                    self.set_settled(verdict, &written);
                     return Ok(Written::Settled);
                 }
                 Ok(_) => return Ok(Written::NoPlace),
@@ -125,7 +125,7 @@ impl ConditionWriter {
         self.settled.insert(verdict.key(), settled);
     }
 
-    fn settle(&mut self, verdict: &Verdict, found: &DynamicObject) {
+    fn set_settled(&mut self, verdict: &Verdict, found: &DynamicObject) {
         let settled = (found.resource_version(), verdict.outcome.clone());
 
         self.settled.insert(verdict.key(), settled);

@@ -1,9 +1,9 @@
-//! What is worth an Event.
+//! Decides which changes become Events.
 //!
 //! # Invariants
 //!
-//! - An Event tells of a change, never of the same thing twice in a row, not even after a restart if
-//!   the object itself says what was told.
+//! - An Event reports a change, never the same state twice in a row, not even after a restart if the condition of the
+//!   object has that state.
 
 #[cfg(test)]
 mod tests;
@@ -16,39 +16,39 @@ use strait_kube::events::{Event, Kind, Limit};
 use strait_plan::conditions::{Key, Outcome, Verdict, is_refusal};
 use strait_plan::conncheck::State;
 
-/// Remembers what was told, and says what is worth telling.
+/// Remembers what was reported, and decides what to report.
 #[derive(Debug)]
 pub(super) struct EventHistory {
-    /// The last refusal of each object, in the words of its Event; `None` if it was in force.
-    told: BTreeMap<Key, Option<(String, String)>>,
-    /// What was told of the connection.
+    /// The last refusal of each object, as its Event worded it; `None` if it was in force.
+    reported: BTreeMap<Key, Option<(String, String)>>,
+    /// The state of the connection that was reported last.
     connection: State,
     limit: Limit,
 }
 
 impl EventHistory {
-    /// Has told nothing.
+    /// Nothing is reported yet.
     #[must_use]
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { told: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
+        Self { reported: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
     }
 
-    /// Takes note of objects that are new, and forgets about those that are no more.
-    pub(super) fn see(&mut self, verdicts: &[Verdict]) {
-        let mut former = std::mem::take(&mut self.told);
+    /// Records objects that are new, and forgets those that are deleted.
+    pub(super) fn update(&mut self, verdicts: &[Verdict]) {
+        let mut former = std::mem::take(&mut self.reported);
         let keys = verdicts.iter().map(|verdict| {
             let key = verdict.key();
-            let told = former.remove(&key).unwrap_or_else(|| said(verdict));
-            (key, told)
+            let reported = former.remove(&key).unwrap_or_else(|| refusal_in_condition(verdict));
+            (key, reported)
         });
 
-        self.told = keys.collect();
+        self.reported = keys.collect();
     }
 
-    /// What a verdict is worth that was [seen](Self::see).
+    /// The Event for a verdict that was [seen](Self::see), if one is due.
     #[must_use]
     pub(super) fn of_verdict(&self, verdict: &Verdict) -> Option<Event> {
-        let former = self.told.get(&verdict.key()).and_then(Option::as_ref);
+        let former = self.reported.get(&verdict.key()).and_then(Option::as_ref);
         let (reason, message) = (verdict.outcome.reason(), verdict.outcome.message());
         let is_same = former.is_some_and(|(r, m)| (&**r, &**m) == (reason, message));
         let kind = match &verdict.outcome {
@@ -61,18 +61,18 @@ impl EventHistory {
     }
 
     /// The Event of [`Self::of_verdict`] is written.
-    pub(super) fn has_told(&mut self, verdict: &Verdict) {
+    pub(super) fn set_reported(&mut self, verdict: &Verdict) {
         let refusal = match &verdict.outcome {
             Outcome::InForce => None,
             Outcome::Refused { reason, message } => Some(((*reason).to_owned(), message.clone())),
-            // In force again it will be when it has what it waits for.
+            // A waiting object becomes in force without an Event.
             Outcome::Waiting { .. } => return,
         };
 
-        self.told.insert(verdict.key(), refusal);
+        self.reported.insert(verdict.key(), refusal);
     }
 
-    /// What the state of the connection to a cluster is worth. Of which object is for the caller to say.
+    /// The Event for the state of the connection to a cluster, if one is due. The caller sets the object.
     #[must_use]
     pub(super) fn of_connection(&self, state: State, cluster: &str) -> Option<Event> {
         let object = ObjectReference::default();
@@ -96,15 +96,15 @@ impl EventHistory {
     }
 
     /// The Event of [`Self::of_connection`] is written.
-    pub(super) fn has_told_of_connection(&mut self, state: State) {
+    pub(super) fn set_connection_reported(&mut self, state: State) {
         self.connection = state;
     }
 
-    /// Whether there is room for one Event.
+    /// Whether the limit permits one Event now.
     ///
     /// # Errors
     ///
-    /// The time at which there will be some, if there is none.
+    /// The time at which it will.
     pub(super) fn room(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         self.limit.room(now)
     }
@@ -115,8 +115,8 @@ impl EventHistory {
     }
 }
 
-/// The refusal that the object itself speaks of: who told that, told it in an Event as well.
-fn said(verdict: &Verdict) -> Option<(String, String)> {
+/// The refusal that the object's own condition shows: its writer has written an Event as well.
+fn refusal_in_condition(verdict: &Verdict) -> Option<(String, String)> {
     let known = verdict.known.as_ref().filter(|known| is_refusal(known))?;
 
     Some((known.reason.clone(), known.message.clone()))

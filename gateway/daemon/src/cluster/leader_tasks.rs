@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
 use super::{announce, probe};
-use crate::cluster::announcer::Announcer;
+use crate::cluster::announcer::StatusReporter;
 use crate::cluster::connection::Connections;
 
 /// Runs the tasks from [`Self::begin`] to [`Self::end`].
@@ -85,7 +85,7 @@ impl LeaderTasks {
             has_peer,
             *report_interval,
         ));
-        let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
+        let announcer = StatusReporter::new(client, identity.clone(), Timestamp::now());
         // Findings of another container are announced by that container.
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));

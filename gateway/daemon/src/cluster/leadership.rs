@@ -54,7 +54,7 @@ impl LeadershipTask {
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
                 let peer_heard = PeerHeard { heard: last_heard, awaits };
-                task.spawn(lease::stand(election, pod, times, term, peer_heard, ended));
+                task.spawn(lease::run_election(election, pod, times, term, peer_heard, ended));
                 end = Some(sender);
             }
             Leadership::OtherContainer { socket, guest } => {

@@ -1,8 +1,8 @@
-//! Watches what concerns a gateway in one namespace, and says what all of it is after some has changed.
+//! Watches the objects that concern a gateway in one namespace, and reports all of them after each change.
 //!
 //! # Invariants
 //!
-//! - While the API server is away, what was told last stays as it is.
+//! - While the API server is unavailable, the objects that were reported last stay in force.
 
 use std::fmt::Debug;
 
@@ -17,12 +17,12 @@ use strait_api::{Configuration, PublicKey};
 use strait_kube::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
 use strait_plan::objects::{Objects, Remapping, Scope};
 
-/// What a watch has to say.
+/// A report of a watch.
 #[derive(Debug)]
 pub enum Update {
-    /// What there is now.
+    /// The current objects.
     Objects(Objects),
-    /// The API server cannot be asked. The watch goes on by itself.
+    /// The API server cannot be reached. The watch goes on by itself.
     Unreachable(watcher::Error),
 }
 
@@ -34,13 +34,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch `namespace` for what concerns `scope`.
+    /// Starts to watch `namespace` for the objects that concern `scope`.
     #[must_use]
     pub fn new(client: &Client, namespace: &str, scope: &Scope) -> Self {
         let (public_keys, key_changes) = watched("PublicKey", client, namespace, scope);
         let mut kinds = vec![key_changes];
         let configurations = match scope.remapping {
-            Remapping::Elsewhere => None,
+            Remapping::External => None,
             Remapping::Configurations => {
                 let (store, more) = watched("Configuration", client, namespace, scope);
                 kinds.push(more);
@@ -51,7 +51,7 @@ impl Watch {
         Self { public_keys, configurations, bundle: Bundle::new(kinds) }
     }
 
-    /// Waits until there is something to say. Cancel safe.
+    /// Waits for the next report. Cancel safe.
     pub async fn next(&mut self) -> Update {
         match self.bundle.next().await {
             Ok(()) => Update::Objects(self.objects()),
@@ -67,7 +67,7 @@ impl Watch {
     }
 }
 
-/// The objects of one kind, and their changes, which keep them up to date.
+/// The objects of one kind, and the stream of changes that keeps them up to date.
 fn watched<K>(
     kind: &'static str,
     client: &Client,
@@ -104,13 +104,13 @@ mod tests {
 
     use super::*;
 
-    /// As a balancer does in front of a server that starts, and a server that has too much to do.
+    /// As from a balancer in front of a server that starts, and from an overloaded server.
     #[tokio::test]
-    async fn a_server_that_is_busy_is_no_secret() {
+    async fn a_busy_server_is_reported_at_once() {
         for status in ["503 Service Unavailable", "429 Too Many Requests\r\nRetry-After: 60"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-            // Ends with the process, as nobody asks any more.
+            // Ends with the process.
             thread::spawn(move || {
                 for mut stream in listener.incoming().flatten() {
                     let _ = stream.read(&mut [0; 4096]);

@@ -2,7 +2,7 @@
 
 use strait_api::identity::Mode;
 use strait_plan::conditions::Verdict;
-use strait_plan::objects::{AskedPeer, ObjectName};
+use strait_plan::objects::{ObjectName, RequestedPeer};
 
 use crate::config::{Origin, Origins};
 use crate::flag_values::FlagValues;
@@ -31,14 +31,14 @@ pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
 }
 
 /// The origins of a peer that objects define; its endpoint comes from a flag.
-pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
-    let key = object(&asked.key_object);
+pub(super) fn of_peer(requested: &RequestedPeer, endpoint: Origin) -> Origins {
+    let key = object(&requested.key_object);
     let origins = Origins::default()
         .with("name", key.clone())
         .with("public_key", key)
         .with("endpoint", endpoint);
 
-    match asked.prefixes_object.as_ref().map(object) {
+    match requested.prefixes_object.as_ref().map(object) {
         Some(prefixes) => origins.with("allowed_ips", prefixes.clone()).with("remap", prefixes),
         None => origins,
     }

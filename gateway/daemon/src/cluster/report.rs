@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -44,7 +44,7 @@ pub(super) async fn run(
     let mut reports = report_sender.subscribe();
     let [first, longest] = RETRY;
     let mut retry = first;
-    let mut complaint = Complaint::about("keep the Connection");
+    let mut failure = RepeatedFailure::about("keep the Connection");
 
     loop {
         let report = *reports.borrow_and_update();
@@ -60,7 +60,7 @@ pub(super) async fn run(
         };
         let kept = timeout(CALL_TIMEOUT, kept).await.map_err(anyhow::Error::from);
         let kept = kept.and_then(|kept| Ok(kept?));
-        complaint.say(&kept);
+        failure.log(&kept);
         match kept {
             Ok(()) => {
                 retry = first;

@@ -144,7 +144,7 @@ impl Settings {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
             remapping: if replaces_container {
-                Remapping::Elsewhere
+                Remapping::External
             } else {
                 Remapping::Configurations
             },
@@ -393,7 +393,7 @@ mod tests {
             (settings.check, settings.leadership),
             (Check::OtherContainer, Leadership::Always)
         );
-        assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
+        assert_eq!(settings.scope.remapping, Remapping::External);
         assert!(!config.routes);
         assert_eq!(one_container(&["--leader-election=true", &ipc]).0.leadership, waiting);
         // As in Liqo 1.0.

@@ -13,9 +13,9 @@ use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, Connection, PublicKey};
-use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
-use strait_daemon::cluster::announcer::{Announcer, Round};
+use strait_daemon::cluster::announcer::{Round, StatusReporter};
 use strait_daemon::cluster::connection::Connections;
 use strait_plan::Desired;
 use strait_plan::conditions::{IN_FORCE, Verdict};
@@ -25,14 +25,14 @@ use strait_plan::objects::{self, Objects, Scope};
 /// One cluster and the gateway in it.
 struct World {
     tenant: Tenant,
-    announcer: Announcer,
+    announcer: StatusReporter,
 }
 
 impl World {
     /// `None` if no API server can run here.
     async fn new(role: &ClusterRole) -> Option<Self> {
         let tenant = Tenant::start(role).await?;
-        let announcer = Announcer::new(&tenant.gateway, identity(), Timestamp::now());
+        let announcer = StatusReporter::new(&tenant.gateway, identity(), Timestamp::now());
 
         Some(Self { tenant, announcer })
     }
@@ -218,7 +218,7 @@ async fn a_configuration_reports_its_outcome() {
     );
 
     // A gateway that restarts has nothing to report.
-    world.announcer = Announcer::new(&world.tenant.gateway, identity(), Timestamp::now());
+    world.announcer = StatusReporter::new(&world.tenant.gateway, identity(), Timestamp::now());
     world.round(None).await;
     assert_eq!(world.events().await.len(), 2);
     assert!(world.events().await[1].ends_with("x2"));
@@ -331,11 +331,11 @@ async fn other_definitions_of_the_api_are_supported() {
         async || raw.get("milan").await.unwrap().data["status"]["conditions"].is_array();
     until(async || !has_conditions().await).await;
     world.put::<Configuration>("milan", json!({"spec": {"remote": {"cidr": {}}}})).await;
-    let complaints = world.round(None).await.complaints;
-    let [complaint] = &complaints[..] else { panic!("{complaints:?}") };
-    assert!(complaint.contains("definition of configurations has none"), "{complaint}");
+    let complaints = world.round(None).await.failures;
+    let [failure] = &complaints[..] else { panic!("{complaints:?}") };
+    assert!(failure.contains("definition of configurations has none"), "{failure}");
     let untouched = api.get("milan").await.unwrap();
-    assert_eq!(world.round(None).await.complaints, [""; 0]);
+    assert_eq!(world.round(None).await.failures, [""; 0]);
     assert_eq!(api.get("milan").await.unwrap().resource_version(), untouched.resource_version());
 }
 
@@ -378,10 +378,10 @@ async fn with_liqos_role_one_complaint_covers_conditions() {
     let first = world.round(None).await;
     let second = world.round(None).await;
 
-    let [complaint] = &first.complaints[..] else { panic!("{first:?}") };
-    assert!(complaint.starts_with("conditions are not written"), "{complaint}");
-    assert!(complaint.contains("forbidden"), "{complaint}");
-    assert_eq!(second.complaints, [""; 0]);
+    let [failure] = &first.failures[..] else { panic!("{first:?}") };
+    assert!(failure.starts_with("conditions are not written"), "{failure}");
+    assert!(failure.contains("forbidden"), "{failure}");
+    assert_eq!(second.failures, [""; 0]);
     assert!(second.again.is_some());
     assert_eq!(world.condition().await, None);
     // Events are permitted.
@@ -394,11 +394,11 @@ async fn with_liqos_role_one_complaint_covers_conditions() {
 
 #[tokio::test]
 async fn without_rights_nothing_fails() {
-    let Some(mut world) = World::new(&nobody()).await else { return };
+    let Some(mut world) = World::new(&no_rights()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;
 
-    assert_eq!(world.round(Some(State::Lost)).await.complaints.len(), 2);
-    assert_eq!(world.round(Some(State::Connected)).await.complaints, [""; 0]);
+    assert_eq!(world.round(Some(State::Lost)).await.failures.len(), 2);
+    assert_eq!(world.round(Some(State::Connected)).await.failures, [""; 0]);
     assert_eq!(world.events().await, [""; 0]);
 }

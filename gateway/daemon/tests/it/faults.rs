@@ -22,13 +22,13 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Connection, PublicKey};
-use strait_control_lab::roles::{nobody, shipped_role, stock_role};
+use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 use strait_control_lab::{ApiServer, create};
-use strait_daemon::cluster::announcer::Announcer;
+use strait_daemon::cluster::announcer::StatusReporter;
 use strait_daemon::cluster::connection::Connections;
 use strait_daemon::cluster::object_watch::{Update, Watch};
-use strait_kube::election::{Election, Settings, Standing};
+use strait_kube::election::{Election, Role, Settings};
 use strait_plan::conncheck::{Report, State};
 use strait_plan::objects::{Objects, Remapping, Scope};
 use tokio::sync::watch;
@@ -223,10 +223,10 @@ async fn missing_writes_are_made_after_the_fault() {
     let connections: Api<Connection> = Api::namespaced(admin, NAMESPACE);
     let mut kept = Connections::new(gateway.clone(), identity());
     let mut election = Election::new(gateway.clone(), &identity(), settings());
-    let mut announcer = Announcer::new(&gateway, identity(), Timestamp::now());
+    let mut announcer = StatusReporter::new(&gateway, identity(), Timestamp::now());
     kept.ensure().await.expect("it is made");
-    stand(&mut election).await.expect("there is no other candidate");
-    assert_eq!(election.standing(), Standing::Leader);
+    try_acquire(&mut election).await.expect("there is no other candidate");
+    assert_eq!(election.role(), Role::Leader);
 
     let faults = Fault::ALL.into_iter().filter(|fault| !fault.leaves_lists());
     let states = [(State::Connected, "Connected"), (State::Lost, "Error")];
@@ -239,20 +239,20 @@ async fn missing_writes_are_made_after_the_fault() {
         };
         let refused = async {
             let reported = kept.report(&report, Timestamp::now(), Duration::ZERO).await;
-            let stood = stand(&mut election).await;
+            let acquired = try_acquire(&mut election).await;
             let announced = announcer.round(&[], Some(state), Timestamp::now()).await;
-            (reported.is_err(), stood.is_err(), announced)
+            (reported.is_err(), acquired.is_err(), announced)
         };
-        let ((reported, stood, announced), ()) = tokio::join!(refused, over);
+        let ((reported, acquired, announced), ()) = tokio::join!(refused, over);
         // Silence ends with the first call; later ones are answered.
-        assert!(reported && (stood || fault == Fault::Silent), "{fault:?}");
-        assert_eq!(election.standing(), Standing::Leader, "{fault:?}");
+        assert!(reported && (acquired || fault == Fault::Silent), "{fault:?}");
+        assert_eq!(election.role(), Role::Leader, "{fault:?}");
         if let (Ok(round), Fault::Forbidden) = (&announced, fault) {
-            assert_eq!(round.complaints.len(), 1, "{round:?}");
+            assert_eq!(round.failures.len(), 1, "{round:?}");
         }
 
         kept.report(&report, Timestamp::now(), Duration::ZERO).await.expect("it is written");
-        stand(&mut election).await.expect("it is renewed");
+        try_acquire(&mut election).await.expect("it is renewed");
         let status = connections.get("gw-milan").await.expect("it").status.expect("one");
         assert_eq!(status.value.as_deref(), Some(word), "{fault:?}");
     }
@@ -261,7 +261,7 @@ async fn missing_writes_are_made_after_the_fault() {
 /// Like a server whose machine is gone, without a notice to its clients.
 #[tokio::test]
 async fn a_silent_api_server_counts_as_away() {
-    let Some(Tenant { server, admin, .. }) = Tenant::start(&nobody()).await else { return };
+    let Some(Tenant { server, admin, .. }) = Tenant::start(&no_rights()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, _) = gateway(&server, folder.path()).await;
     let keys: Api<PublicKey> = Api::namespaced(admin, NAMESPACE);
@@ -280,7 +280,7 @@ async fn a_silent_api_server_counts_as_away() {
 /// A token of a service account, which expires. A new one appears in its file, as in a pod.
 #[tokio::test]
 async fn an_expired_token_changes_nothing_until_its_renewal() {
-    let Some(Tenant { mut server, admin, .. }) = Tenant::start(&nobody()).await else { return };
+    let Some(Tenant { mut server, admin, .. }) = Tenant::start(&no_rights()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, file) = gateway(&server, folder.path()).await;
     let keys: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
@@ -288,7 +288,7 @@ async fn an_expired_token_changes_nothing_until_its_renewal() {
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
     until(&mut watch, ["oslo"; 2]).await;
     let mut election = Election::new(gateway, &identity(), settings());
-    stand(&mut election).await.expect("there is no other candidate");
+    try_acquire(&mut election).await.expect("there is no other candidate");
 
     let accounts: Api<ServiceAccount> = Api::namespaced(admin, NAMESPACE);
     accounts.delete("strait-gateway", &DeleteParams::default()).await.expect("gone");
@@ -300,13 +300,13 @@ async fn an_expired_token_changes_nothing_until_its_renewal() {
     timeout(PATIENCE, unreachable(&mut watch, "oslo"))
         .await
         .expect("the expiry of the token is reported");
-    let error = stand(&mut election).await.expect_err("the token has expired");
+    let error = try_acquire(&mut election).await.expect_err("the token has expired");
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
-    assert_eq!(election.standing(), Standing::Leader);
+    assert_eq!(election.role(), Role::Leader);
 
     fs::write(&file, server.account(NAMESPACE, "strait-gateway").await).expect("a token");
     until(&mut watch, ["oslo", "milan"]).await;
-    stand(&mut election).await.expect("it is renewed");
+    try_acquire(&mut election).await.expect("it is renewed");
 }
 
 /// The client of a pod, and the file with its token.
@@ -321,20 +321,20 @@ async fn gateway(server: &ApiServer, folder: &Path) -> (Client, PathBuf) {
 
 /// All keys, and no prefixes.
 fn scope() -> Scope {
-    Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
+    Scope { remapping: Remapping::External, ..Scope::default() }
 }
 
 fn settings() -> Settings {
     Settings { holder: "gw-1_1".to_owned(), lease_duration: Duration::from_secs(15) }
 }
 
-async fn stand(election: &mut Election) -> kube::Result<bool> {
-    let stood = election.stand(std::time::Instant::now(), Timestamp::now()).await;
-    if stood.is_err() {
+async fn try_acquire(election: &mut Election) -> kube::Result<bool> {
+    let acquired = election.try_acquire(std::time::Instant::now(), Timestamp::now()).await;
+    if acquired.is_err() {
         election.failed();
     }
 
-    stood
+    acquired
 }
 
 /// Waits until the watch reports the key of `to` and no other. Until then there is that of `from`, or both. Returns

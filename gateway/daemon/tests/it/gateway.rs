@@ -37,7 +37,7 @@ fn public_key(cluster: &str, byte: u8) -> PublicKey {
 
 /// All keys, and no prefixes.
 fn scope() -> Scope {
-    Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
+    Scope { remapping: Remapping::External, ..Scope::default() }
 }
 
 /// The objects as soon as they are as `wanted`, and the number of updates.
@@ -147,7 +147,7 @@ async fn bursts_are_few_updates_and_outages_lose_nothing() {
         until(&mut watch, |objects| objects.public_keys.len() == usize::from(KEYS) - 1).await;
     let requested = objects::read(&scope(), &objects);
     let key = |name: &str| {
-        requested.peers.iter().find(|peer| peer.wanted.name == name).map(|peer| peer.public_key)
+        requested.peers.iter().find(|peer| peer.desired.name == name).map(|peer| peer.public_key)
     };
     assert_eq!(key("cluster-8"), None);
     // Two keys belong to one cluster each; all the others are one key for many clusters.
@@ -222,7 +222,7 @@ async fn a_thousand_peers_are_planned_in_a_moment() {
     };
     let is_complete = |objects: &Objects| {
         let Desired { peers, .. } = Desired::new(&scope, objects, &[]);
-        peers.iter().filter(|peer| !peer.wanted.remaps.is_empty()).count() == usize::from(PEERS)
+        peers.iter().filter(|peer| !peer.desired.remaps.is_empty()).count() == usize::from(PEERS)
     };
     let start = Instant::now();
     let writes = stream::iter(0..PEERS).map(write).buffer_unordered(16).collect::<Vec<()>>();

@@ -83,7 +83,7 @@ pub(super) async fn joins_and_takes_apart(desk: &Desk) {
         let output = desk.network(&["reset", confirmed], "").await;
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
     }
-    desk.world.let_work(Work::Prefixes).await;
+    desk.world.set_work(Work::Prefixes).await;
     let late = desk.network(&[&connect[..], &["--timeout", "1s"]].concat(), "").await;
     let error = stderr(&late);
     assert_eq!((late.status.code(), error.lines().count()), (Some(1), 1), "{error}");
@@ -94,7 +94,7 @@ pub(super) async fn joins_and_takes_apart(desk: &Desk) {
     let output = desk.in_milan(&["status"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).contains("Unhealthy"), "{}", stdout(&output));
-    desk.world.let_work(Work::All).await;
+    desk.world.set_work(Work::All).await;
     let output = desk.network(&["reset", "-y", "--wait"], "").await;
     assert_eq!(output.status.code(), Some(0));
     let output = desk.in_rome(&["plan", "reset", "--remote-kubeconfig", &desk.file("milan")]).await;

@@ -82,7 +82,7 @@ pub(super) struct Server {
     /// Reason and message of all Events.
     pub(super) events: Vec<(&'static str, String)>,
     /// By UID: the status that was written.
-    pub(super) told: BTreeMap<String, Value>,
+    pub(super) reported: BTreeMap<String, Value>,
 }
 
 impl Server {
@@ -203,7 +203,7 @@ impl Server {
             let status = object["status"].clone();
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
             if name.0 != Kind::Configuration && !status.is_null() {
-                let former = self.told.entry(uid).or_insert_with(|| status.clone());
+                let former = self.reported.entry(uid).or_insert_with(|| status.clone());
                 if *former != status {
                     return Some(format!("{name:?} had status {former} and then {status}"));
                 }
@@ -259,14 +259,14 @@ fn merge(object: &mut Value, patch: Value) {
 pub(super) enum Fate {
     Answered,
     /// Executed, but its answer is lost.
-    Unheard,
+    AnswerLost,
     /// Not executed.
     Lost,
 }
 
 /// The server as one operator reaches it: each call waits until it may proceed.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) server: Arc<Mutex<Server>>,
     /// The fate of the next call.
     pub(super) fate: Arc<Mutex<Option<Fate>>>,
@@ -274,7 +274,7 @@ pub(super) struct Line {
     pub(super) wakers: Arc<Mutex<Vec<Waker>>>,
 }
 
-impl Line {
+impl Connection {
     pub(super) async fn call<T>(
         &self,
         call: impl FnOnce(&mut Server) -> Result<T, Failure>,
@@ -289,7 +289,7 @@ impl Line {
         let away = || Failure::Away("no answer".to_owned());
         match fate.await {
             Fate::Answered => call(&mut self.server.lock().unwrap()),
-            Fate::Unheard => {
+            Fate::AnswerLost => {
                 let _ = call(&mut self.server.lock().unwrap());
                 Err(away())
             }
@@ -298,7 +298,7 @@ impl Line {
     }
 }
 
-impl Cluster for Line {
+impl Cluster for Connection {
     async fn journal(&self) -> Result<Option<Stored>, Failure> {
         self.call(|server| Ok(server.state.journal.clone())).await
     }
@@ -367,7 +367,7 @@ impl Cluster for Line {
         .await
     }
 
-    async fn tell(&self, denial: &Denial) -> Result<(), Failure> {
+    async fn report(&self, denial: &Denial) -> Result<(), Failure> {
         self.call(|server| {
             server.events.push((denial.reason, denial.message.clone()));
             Ok(())

@@ -22,7 +22,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest message between the containers, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Connects as `guest` to the container that listens on `socket`, and becomes active when that container says so.
+/// Connects as `guest` to the container that listens on `socket`, and becomes active when that container commands it.
 ///
 /// That container may restart, and then waits for all guests to reconnect. An active guest stays active, because
 /// packets do not depend on it.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strait_kube::active::ActivePod;
-use strait_kube::complaint::Complaint;
-use strait_kube::election::{Campaign, Election, Standing, Times};
+use strait_kube::election::{Election, Elector, Role, Times};
+use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -28,7 +28,7 @@ pub(super) struct PeerHeard {
 
 /// Stands for election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
 /// one. The Lease records where the peer was heard.
-pub(super) async fn stand(
+pub(super) async fn run_election(
     election: Election,
     pod: ActivePod,
     times: Times,
@@ -36,19 +36,20 @@ pub(super) async fn stand(
     mut peer_heard: PeerHeard,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
-    let mut campaign = Campaign::new(election, times);
-    let mut labels = Complaint::about("label the active pod");
-    let mut was = Standing::Standby;
+    let mut elector = Elector::new(election, times);
+    let mut labels = RepeatedFailure::about("label the active pod");
+    let mut was = Role::Standby;
 
     loop {
-        leave(&mut campaign, &peer_heard.heard);
-        let is = campaign.round().await;
+        set_peer_endpoint(&mut elector, &peer_heard.heard);
+        let is = elector.round().await;
         if is != was {
             // Any writer of Leases may have set this value.
-            let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
-            let continue_after = campaign.continue_after();
+            let peer_endpoint =
+                elector.peer_endpoint_of_leader().and_then(|left| address_of_one_host(left).ok());
+            let continue_after = elector.continue_after();
             let begins =
-                (is == Standing::Leader).then_some(LeaderTerm { peer_endpoint, continue_after });
+                (is == Role::Leader).then_some(LeaderTerm { peer_endpoint, continue_after });
             if begins.is_some() && peer_endpoint.is_some() {
                 // Bounded, because the Lease is not renewed meanwhile.
                 let longest = HEAD_START.min(times.renew_deadline / 2);
@@ -59,15 +60,15 @@ pub(super) async fn stand(
         }
         let call = times.call();
         match (was, is) {
-            (_, Standing::Leader) if campaign.holds() => {
-                labels.say(&flat(timeout(call, pod.claim()).await));
+            (_, Role::Leader) if elector.holds() => {
+                labels.log(&flat(timeout(call, pod.claim()).await));
             }
             // Another replica may have the label by now.
-            (_, Standing::Leader) => {}
-            (Standing::Leader, Standing::Standby) => {
-                labels.say(&flat(timeout(call, pod.yield_to_others()).await));
+            (_, Role::Leader) => {}
+            (Role::Leader, Role::Standby) => {
+                labels.log(&flat(timeout(call, pod.remove_label()).await));
             }
-            (Standing::Standby, Standing::Standby) => labels.say(&anyhow::Ok(())),
+            (Role::Standby, Role::Standby) => labels.log(&anyhow::Ok(())),
         }
         was = is;
 
@@ -77,8 +78,8 @@ pub(super) async fn stand(
         }
     }
 
-    leave(&mut campaign, &peer_heard.heard);
-    campaign.hand_over().await
+    set_peer_endpoint(&mut elector, &peer_heard.heard);
+    elector.hand_over().await
 }
 
 impl PeerHeard {
@@ -93,9 +94,9 @@ impl PeerHeard {
     }
 }
 
-fn leave(campaign: &mut Campaign, heard: &watch::Receiver<Option<SocketAddr>>) {
+fn set_peer_endpoint(elector: &mut Elector, heard: &watch::Receiver<Option<SocketAddr>>) {
     if let Some(endpoint) = *heard.borrow() {
-        campaign.leave(endpoint);
+        elector.set_peer_endpoint(endpoint);
     }
 }
 
@@ -127,25 +128,25 @@ mod tests {
 
     /// Numbers of requests.
     #[derive(Default)]
-    struct Asked {
+    struct RequestCounts {
         renewals: usize,
         labels: usize,
         refused: usize,
     }
 
-    /// An API server that keeps one Lease and forbids access to pods. Counts requests in `asked`.
-    fn server(asked: watch::Sender<Asked>) -> Client {
-        server_that_may_refuse(asked, watch::channel(false).1)
+    /// An API server that keeps one Lease and forbids access to pods. Counts requests in `counts`.
+    fn server(counts: watch::Sender<RequestCounts>) -> Client {
+        server_that_may_refuse(counts, watch::channel(false).1)
     }
 
     /// The same, but it rejects writes of the Lease while `refuses`.
     fn server_that_may_refuse(
-        asked: watch::Sender<Asked>,
+        counts: watch::Sender<RequestCounts>,
         refuses: watch::Receiver<bool>,
     ) -> Client {
         let lease = Arc::new(Mutex::new(None));
         let answer = move |request: Request<Body>| {
-            let (lease, asked, refuses) = (Arc::clone(&lease), asked.clone(), *refuses.borrow());
+            let (lease, counts, refuses) = (Arc::clone(&lease), counts.clone(), *refuses.borrow());
             async move {
                 let (head, body) = request.into_parts();
                 let (status, body) = match (head.method, head.uri.path().contains("/leases")) {
@@ -154,17 +155,17 @@ mod tests {
                         None => (StatusCode::NOT_FOUND, refusal(404, "NotFound")),
                     },
                     (_, true) if refuses => {
-                        asked.send_modify(|asked| asked.refused += 1);
+                        counts.send_modify(|counts| counts.refused += 1);
                         (StatusCode::CONFLICT, refusal(409, "Conflict"))
                     }
                     (_, true) => {
                         let written = body.collect().await.unwrap().to_bytes().to_vec();
-                        asked.send_modify(|asked| asked.renewals += 1);
+                        counts.send_modify(|counts| counts.renewals += 1);
                         *lease.lock().unwrap() = Some(written.clone());
                         (StatusCode::OK, written)
                     }
                     (_, false) => {
-                        asked.send_modify(|asked| asked.labels += 1);
+                        counts.send_modify(|counts| counts.labels += 1);
                         (StatusCode::FORBIDDEN, refusal(403, "Forbidden"))
                     }
                 };
@@ -210,46 +211,50 @@ mod tests {
         let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(stand(election, pod, TIMES, term, peer_heard, ended)), end)
+        (spawn(run_election(election, pod, TIMES, term, peer_heard, ended)), end)
     }
 
     #[tokio::test]
     async fn a_refused_label_keeps_the_lease() {
-        let (asked, mut asks) = watch::channel(Asked::default());
-        let client = server(asked);
-        let (term, told) = watch::channel(None);
+        let (counts, mut asks) = watch::channel(RequestCounts::default());
+        let client = server(counts);
+        let (term, reported_term) = watch::channel(None);
         let (_heard, heard) = watch::channel(None);
 
-        let (standing, end) = replica(&client, "gw-1", term, heard);
-        asks.wait_for(|asked| asked.renewals >= 10 && asked.labels >= 10).await.unwrap();
-        assert_eq!(*told.borrow(), Some(LeaderTerm::default()));
-        assert!(!standing.is_finished());
+        let (role, end) = replica(&client, "gw-1", term, heard);
+        asks.wait_for(|counts| counts.renewals >= 10 && counts.labels >= 10).await.unwrap();
+        assert_eq!(*reported_term.borrow(), Some(LeaderTerm::default()));
+        assert!(!role.is_finished());
         end.send(()).unwrap();
-        assert!(!standing.await.unwrap(), "no successor waits");
+        assert!(!role.await.unwrap(), "no successor waits");
     }
 
     /// It may have a successor, and must not take the label from it.
     #[tokio::test]
     async fn without_renewal_the_leader_claims_no_label() {
-        let (asked, mut asks) = watch::channel(Asked::default());
+        let (counts, mut asks) = watch::channel(RequestCounts::default());
         let (refuses, is_refusing) = watch::channel(false);
-        let client = server_that_may_refuse(asked, is_refusing);
-        let (term, told) = watch::channel(None);
+        let client = server_that_may_refuse(counts, is_refusing);
+        let (term, reported_term) = watch::channel(None);
         let (_heard, heard) = watch::channel(None);
-        let (standing, end) = replica(&client, "gw-1", term, heard);
-        asks.wait_for(|asked| asked.labels >= 1).await.unwrap();
+        let (role, end) = replica(&client, "gw-1", term, heard);
+        asks.wait_for(|counts| counts.labels >= 1).await.unwrap();
 
         refuses.send_replace(true);
-        asks.wait_for(|asked| asked.refused >= 1).await.unwrap();
+        asks.wait_for(|counts| counts.refused >= 1).await.unwrap();
         let before = asks.borrow().labels;
-        asks.wait_for(|asked| asked.refused >= 10).await.unwrap();
+        asks.wait_for(|counts| counts.refused >= 10).await.unwrap();
         assert_eq!(asks.borrow().labels, before);
-        assert_eq!(*told.borrow(), Some(LeaderTerm::default()), "it goes on as the leader");
+        assert_eq!(
+            *reported_term.borrow(),
+            Some(LeaderTerm::default()),
+            "it goes on as the leader"
+        );
 
         refuses.send_replace(false);
-        asks.wait_for(|asked| asked.labels > before).await.unwrap();
+        asks.wait_for(|counts| counts.labels > before).await.unwrap();
         end.send(()).unwrap();
-        standing.await.unwrap();
+        role.await.unwrap();
     }
 
     #[tokio::test]
@@ -264,45 +269,45 @@ mod tests {
             ("gw-3", nowhere, Some(endpoint)),
             ("gw-4", None, None),
         ] {
-            let (term, mut told) = watch::channel(None);
+            let (term, mut reported_term) = watch::channel(None);
             let (hears, heard) = watch::channel(heard);
-            let (standing, end) = replica(&client, name, term, heard);
-            let term = told.wait_for(Option::is_some).await.unwrap().unwrap();
+            let (role, end) = replica(&client, name, term, heard);
+            let term = reported_term.wait_for(Option::is_some).await.unwrap().unwrap();
             assert_eq!(term.peer_endpoint, left, "{name}");
             // Only the first has no predecessor.
             assert_eq!(term.continue_after.is_some(), name != "gw-1");
             hears.send_modify(|_| ());
             end.send(()).unwrap();
-            assert!(!standing.await.unwrap(), "no successor waits");
+            assert!(!role.await.unwrap(), "no successor waits");
         }
     }
 
     #[tokio::test]
     async fn a_pod_is_labelled_once_its_peer_answers() {
-        let (asked, mut asks) = watch::channel(Asked::default());
-        let client = server(asked);
+        let (counts, mut asks) = watch::channel(RequestCounts::default());
+        let client = server(counts);
         let endpoint = "192.0.2.7:51840".parse().ok();
-        let (term, mut told) = watch::channel(None);
+        let (term, mut reported_term) = watch::channel(None);
         let (_heard, heard) = watch::channel(endpoint);
-        let (standing, end) = replica(&client, "gw-1", term, heard);
-        told.wait_for(Option::is_some).await.unwrap();
+        let (role, end) = replica(&client, "gw-1", term, heard);
+        reported_term.wait_for(Option::is_some).await.unwrap();
         end.send(()).unwrap();
-        standing.await.unwrap();
+        role.await.unwrap();
 
         for is_heard in [true, false] {
             let before = asks.borrow_and_update().labels;
-            let (term, mut told) = watch::channel(None);
+            let (term, mut reported_term) = watch::channel(None);
             let (hears, heard) = watch::channel(None);
-            let (standing, end) = replica(&client, "gw-2", term, heard);
-            told.wait_for(Option::is_some).await.unwrap();
+            let (role, end) = replica(&client, "gw-2", term, heard);
+            reported_term.wait_for(Option::is_some).await.unwrap();
             if is_heard {
                 sleep(HEAD_START / 10).await;
                 assert_eq!(asks.borrow().labels, before);
                 hears.send_replace(endpoint);
             }
-            asks.wait_for(|asked| asked.labels > before).await.unwrap();
+            asks.wait_for(|counts| counts.labels > before).await.unwrap();
             end.send(()).unwrap();
-            standing.await.unwrap();
+            role.await.unwrap();
         }
     }
 }

@@ -13,7 +13,7 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_operator::cluster_id::{self, SYSTEM_NAMESPACE, Written};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::api_error::{if_allowed, is_for_good, is_forbidden, pauses, remedy, said};
+use super::api_error::{api_error_text, if_allowed, is_forbidden, is_permanent, pauses, remedy};
 use super::{CommandError, Prefixes, Session, Side, TimeoutError, prefixes};
 
 /// The label of the namespace of a peering.
@@ -24,7 +24,7 @@ const ID_BYTES_MAX: usize = 63 - "liqo-tenant-".len();
 
 /// A cluster as the user named it.
 #[derive(Clone)]
-pub struct Contact {
+pub struct ClusterContext {
     /// The client of its API server.
     pub client: Client,
     /// Which of the clusters it is.
@@ -50,7 +50,7 @@ pub struct Marks {
 
 impl Marks {
     /// Adds them to `object`.
-    pub(super) fn put_on<K: Resource>(&self, object: &mut K) {
+    pub(super) fn add_to<K: Resource>(&self, object: &mut K) {
         for (key, value) in &self.labels {
             object.labels_mut().entry(key.clone()).or_insert_with(|| value.clone());
         }
@@ -64,9 +64,9 @@ impl Marks {
 #[derive(Clone)]
 pub struct Pair {
     /// The cluster of the gateway client.
-    pub local: Contact,
+    pub local: ClusterContext,
     /// The cluster of the gateway server.
-    pub remote: Contact,
+    pub remote: ClusterContext,
 }
 
 /// The namespace of a peering with the cluster `id`, by default.
@@ -76,7 +76,7 @@ pub(crate) fn tenant_namespace(id: &str) -> String {
 }
 
 /// One cluster of a peering, as a verb sees it.
-pub(super) struct End<'a> {
+pub(super) struct PeeringSide<'a> {
     pub(super) client: Client,
     pub(super) side: Side,
     /// The id of the other cluster.
@@ -90,61 +90,67 @@ pub(super) struct End<'a> {
 }
 
 /// Both clusters of a verb.
-pub(super) struct Ends<'a> {
-    pub(super) local: End<'a>,
-    pub(super) remote: End<'a>,
+pub(super) struct PeeringSides<'a> {
+    pub(super) local: PeeringSide<'a>,
+    pub(super) remote: PeeringSide<'a>,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> PeeringSides<'a> {
     /// Reads the ids of both. Writes nothing.
-    pub(super) async fn meet(pair: &Pair, session: Session<'a>) -> Result<Self, CommandError> {
+    pub(super) async fn connect_both(
+        pair: &Pair,
+        session: Session<'a>,
+    ) -> Result<Self, CommandError> {
         let local_id = own_id(&pair.local, session).await?;
         let remote_id = own_id(&pair.remote, session).await?;
         are_two([&pair.local, &pair.remote], [&local_id, &remote_id], session).await?;
 
-        let local = End::peering(&pair.local, &remote_id, session).await?;
-        let remote = End::peering(&pair.remote, &local_id, session).await?;
+        let local = PeeringSide::peering(&pair.local, &remote_id, session).await?;
+        let remote = PeeringSide::peering(&pair.remote, &local_id, session).await?;
         Ok(Self { local, remote })
     }
 
-    pub(super) const fn both(&self) -> [&End<'a>; 2] {
+    pub(super) const fn both(&self) -> [&PeeringSide<'a>; 2] {
         [&self.local, &self.remote]
     }
 
     /// The same in another `session`.
-    pub(super) fn in_session<'b>(self, session: Session<'b>) -> Ends<'b> {
-        Ends { local: self.local.in_session(session), remote: self.remote.in_session(session) }
+    pub(super) fn in_session<'b>(self, session: Session<'b>) -> PeeringSides<'b> {
+        PeeringSides {
+            local: self.local.in_session(session),
+            remote: self.remote.in_session(session),
+        }
     }
 }
 
-impl<'a> End<'a> {
-    /// The cluster of `contact`, which has answered, and its namespace of the peering with `other`.
+impl<'a> PeeringSide<'a> {
+    /// The cluster of `context`, which has answered, and its namespace of the peering with `other`.
     async fn peering(
-        contact: &Contact,
+        context: &ClusterContext,
         other: &str,
         session: Session<'a>,
     ) -> Result<Self, CommandError> {
         let default = tenant_namespace(other);
-        let namespace = contact.namespace.clone().unwrap_or_else(|| default.clone());
-        let end = Self::alone(contact, namespace.clone(), session).with(other);
+        let namespace = context.namespace.clone().unwrap_or_else(|| default.clone());
+        let end = Self::alone(context, namespace.clone(), session).with(other);
         end.has_answered.set(true);
         // The default namespace is created when needed; a name that was typed may be a mistake.
-        if contact.namespace.is_some() && end.find_namespace().await?.is_none() {
-            return Err(CommandError::NoNamespace { side: contact.side, namespace, default });
+        if context.namespace.is_some() && end.find_namespace().await?.is_none() {
+            return Err(CommandError::NoNamespace { side: context.side, namespace, default });
         }
 
         Ok(end)
     }
 
-    /// The cluster of `contact`, without a peering.
-    pub(super) fn alone(contact: &Contact, namespace: String, session: Session<'a>) -> Self {
+    /// The cluster of `context`, without a peering.
+    pub(super) fn alone(context: &ClusterContext, namespace: String, session: Session<'a>) -> Self {
         Self {
-            client: contact.client.clone(),
-            side: contact.side,
+            client: context.client.clone(),
+            side: context.side,
             other: String::new(),
             namespace,
-            liqo_namespace: contact.liqo_namespace.clone(),
-            marks: contact.marks.clone(),
+            liqo_namespace: context.liqo_namespace.clone(),
+            marks: context.marks.clone(),
             session,
             has_answered: Cell::new(false),
         }
@@ -156,10 +162,10 @@ impl<'a> End<'a> {
     }
 
     /// The same in another `session`.
-    fn in_session<'b>(self, session: Session<'b>) -> End<'b> {
+    fn in_session<'b>(self, session: Session<'b>) -> PeeringSide<'b> {
         let Self { client, side, other, namespace, liqo_namespace, marks, has_answered, .. } = self;
 
-        End { client, side, other, namespace, liqo_namespace, marks, session, has_answered }
+        PeeringSide { client, side, other, namespace, liqo_namespace, marks, session, has_answered }
     }
 
     /// The objects of a kind in the namespace of the peering.
@@ -201,10 +207,12 @@ impl<'a> End<'a> {
                 Err(error) => error,
             };
             let is_late = Instant::now() + pause >= self.session.deadline.at;
-            if is_late || is_for_good(&error) || !self.has_answered.get() {
+            if is_late || is_permanent(&error) || !self.has_answered.get() {
                 return Err(self.failed(doing, &error));
             }
-            self.session.report.waiting(self.side, &format!("No API server: {}", said(&error)));
+            self.session
+                .report
+                .waiting(self.side, &format!("No API server: {}", api_error_text(&error)));
             sleep(pause).await;
         }
 
@@ -270,7 +278,7 @@ impl<'a> End<'a> {
             ..ObjectMeta::default()
         };
         let mut namespace = Namespace { metadata, ..Namespace::default() };
-        self.marks.put_on(&mut namespace);
+        self.marks.add_to(&mut namespace);
         let api = Api::<Namespace>::all(self.client.clone());
         let doing = format!("making namespace {}", self.namespace);
 
@@ -286,7 +294,7 @@ pub(super) fn failed(side: Side, doing: &str, error: &kube::Error) -> CommandErr
     CommandError::Call {
         side,
         doing: doing.to_owned(),
-        said: said(error),
+        error_text: api_error_text(error),
         remedy: remedy(error),
         is_forbidden: is_forbidden(error),
     }
@@ -317,7 +325,7 @@ async fn in_time<T>(
 ///
 /// [`CommandError`] if they are not.
 pub(super) async fn are_two(
-    contacts: [&Contact; 2],
+    contacts: [&ClusterContext; 2],
     ids: [&str; 2],
     session: Session<'_>,
 ) -> Result<(), CommandError> {
@@ -337,13 +345,13 @@ pub(super) async fn are_two(
 
 /// The unique identity of a cluster; `None` for an account that may not ask.
 async fn cluster_uid(
-    contact: &Contact,
+    context: &ClusterContext,
     session: Session<'_>,
 ) -> Result<Option<String>, CommandError> {
-    let api = Api::<Namespace>::all(contact.client.clone());
+    let api = Api::<Namespace>::all(context.client.clone());
     let doing = format!("reading namespace {SYSTEM_NAMESPACE}");
-    let found = in_time(contact.side, session, &doing, api.get_opt(SYSTEM_NAMESPACE)).await?;
-    let found = if_allowed(found).map_err(|error| failed(contact.side, &doing, &error))?;
+    let found = in_time(context.side, session, &doing, api.get_opt(SYSTEM_NAMESPACE)).await?;
+    let found = if_allowed(found).map_err(|error| failed(context.side, &doing, &error))?;
 
     Ok(found.flatten().and_then(|namespace| namespace.uid()))
 }
@@ -351,21 +359,21 @@ async fn cluster_uid(
 /// The id of a cluster. This is the first request to its API server: one that does not answer is not waited for, as its
 /// address may be wrong.
 pub(super) async fn own_id(
-    contact: &Contact,
+    context: &ClusterContext,
     session: Session<'_>,
 ) -> Result<String, CommandError> {
-    let side = contact.side;
+    let side = context.side;
     let flag = if side == Side::Remote { "--remote-cluster-id" } else { "--cluster-id" };
-    if let Some(id) = &contact.cluster_id {
+    if let Some(id) = &context.cluster_id {
         check_id(side, id)?;
     }
-    let namespace = &contact.liqo_namespace;
+    let namespace = &context.liqo_namespace;
     let doing = format!("reading the cluster id in namespace {namespace}");
-    let written = cluster_id::written(&contact.client, namespace);
+    let written = cluster_id::written(&context.client, namespace);
     let found = in_time(side, session, &doing, written).await?;
     let found = found.map_err(|error| failed(side, &doing, &error))?;
 
-    match (contact.cluster_id.clone(), found) {
+    match (context.cluster_id.clone(), found) {
         (Some(typed), Some(Written { id: found, is_generated })) if typed != found => {
             if !is_generated {
                 return Err(CommandError::OtherCluster { side, typed, found, flag });

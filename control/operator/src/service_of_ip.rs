@@ -21,7 +21,7 @@ use super::kind::MANAGED_BY;
 use super::problem::Problem;
 
 /// The label of our services: the cache selects them.
-pub(super) const FRONT: (&str, &str) = ("ipam.strait.io/front", "true");
+pub(super) const SERVICE_OF_IP: (&str, &str) = ("ipam.strait.io/front", "true");
 
 /// The label of a slice with the name of its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -47,7 +47,7 @@ async fn make(ip: &IP, template: &ServiceTemplate, context: &Context) -> Result<
     let wanted = service(ip, template);
     let applied = put::<Service>(ip, former_service.as_ref(), wanted, context).await?;
     if applied == Applied::Created {
-        context.tell(ip, "ServiceEnforced", format!("made service {}", ip.name_any())).await;
+        context.report(ip, "ServiceEnforced", format!("made service {}", ip.name_any())).await;
     }
 
     Ok(())
@@ -57,15 +57,15 @@ async fn delete_service(ip: &IP, context: &Context) -> Result<(), Problem> {
     let (namespace, name) = (ip.namespace(), ip.name_any());
     let slices = context.of::<EndpointSlice>();
     let found = slices.get(&name, namespace.as_deref()).await;
-    let found = found.map_err(Problem::doing(format!("read EndpointSlice {name}")))?;
+    let found = found.map_err(Problem::failed_to(format!("read EndpointSlice {name}")))?;
     let Some(slice) = found.filter(|slice| is_own(slice, ip)) else { return Ok(()) };
     let services = all::<Service>(ip, context);
-    let doing = |verb: &str| Problem::doing(format!("{verb} Service {name}"));
+    let doing = |verb: &str| Problem::failed_to(format!("{verb} Service {name}"));
     let service = services.get_opt(&name).await.map_err(doing("read"))?;
     if let Some(service) = service.filter(|service| is_own(service, ip)) {
         delete(&services, &service).await.map_err(doing("delete"))?;
     }
-    let doing = Problem::doing(format!("delete EndpointSlice {name}"));
+    let doing = Problem::failed_to(format!("delete EndpointSlice {name}"));
 
     delete(&slices.api(namespace.as_deref()), &slice).await.map_err(doing)
 }
@@ -76,7 +76,7 @@ async fn former<K: Resource<DynamicType = ()>>(
     context: &Context,
 ) -> Result<Option<DynamicObject>, Problem> {
     let (kind, name) = (K::kind(&()), ip.name_any());
-    let doing = Problem::doing(format!("read {kind} {name}"));
+    let doing = Problem::failed_to(format!("read {kind} {name}"));
     let found = all::<K>(ip, context).get_opt(&name).await.map_err(doing)?;
     if found.as_ref().is_some_and(|found| !is_own(found, ip)) {
         return Err(Problem::NameTaken { kind: kind.into_owned(), name });
@@ -93,7 +93,7 @@ async fn put<K: Resource<DynamicType = ()>>(
     context: &Context,
 ) -> Result<Applied, Problem> {
     let (kind, name) = (K::kind(&()), ip.name_any());
-    let doing = Problem::doing(format!("apply {kind} {name}"));
+    let doing = Problem::failed_to(format!("apply {kind} {name}"));
 
     apply(&all::<K>(ip, context), &name, former, wanted).await.map_err(doing)
 }
@@ -110,7 +110,7 @@ fn is_own(object: &DynamicObject, ip: &IP) -> bool {
 fn service(ip: &IP, template: &ServiceTemplate) -> Value {
     let EmbeddedMetadata { mut labels, annotations, .. } =
         template.metadata.clone().unwrap_or_default();
-    let (label, value) = FRONT;
+    let (label, value) = SERVICE_OF_IP;
     labels.insert(label.to_owned(), value.to_owned());
     let mut metadata = metadata(ip);
     metadata.insert("labels".to_owned(), json!(labels));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::{Rehearsal, Snapshot};
+use crate::{DryRun, Snapshot};
 
 /// Kind and name of every object, its spec, its status, and its conditions without their times.
 type Observed = BTreeMap<(String, String), [Value; 3]>;
@@ -32,32 +32,32 @@ fn observed_on(server: &Arc<Mutex<Server>>) -> Observed {
     observed(server.lock().unwrap().state.objects.values().map(|object| &*object.value))
 }
 
-fn rehearsal(server: &Arc<Mutex<Server>>) -> Rehearsal {
+fn dry_run(server: &Arc<Mutex<Server>>) -> DryRun {
     let server = server.lock().unwrap();
     let objects = server.state.objects.values().map(|object| (*object.value).clone()).collect();
     let journal = server.state.journal.as_ref().and_then(|journal| journal.text.clone());
     // Later than the creation of any object of the server.
     let now = Timestamp::from_second(4_000_000_000).unwrap();
 
-    Rehearsal::new(settings(), Snapshot { objects, journal }, now)
+    DryRun::new(settings(), Snapshot { objects, journal }, now)
 }
 
 /// Runs it to the end: no call in it ever waits.
-fn settle_rehearsal(rehearsal: &mut Rehearsal) -> Observed {
+fn settle_dry_run(dry_run: &mut DryRun) -> Observed {
     {
-        let mut settled = std::pin::pin!(rehearsal.settle());
+        let mut settled = std::pin::pin!(dry_run.run());
         match settled.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             std::task::Poll::Ready(outcome) => outcome.map(|_| ()).unwrap(),
             std::task::Poll::Pending => panic!("a dry run waits"),
         }
     }
-    let objects = rehearsal.objects();
+    let objects = dry_run.objects();
 
     observed(objects.iter())
 }
 
 /// The same change to the copy, before it happens.
-fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
+fn rehearse(server: &Arc<Mutex<Server>>, dry_run: &DryRun, step: &Step) {
     // The change is found by applying it to a copy of the server.
     let tried = Arc::new(Mutex::new(Server {
         state: server.lock().unwrap().state.clone(),
@@ -74,7 +74,7 @@ fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
     for (name, object) in &after {
         let is_changed = before.get(name).is_none_or(|former| former["spec"] != object["spec"]);
         if is_changed {
-            rehearsal.put(object).unwrap();
+            dry_run.put(object).unwrap();
         }
     }
     // Dependent objects are left to the dry run.
@@ -82,7 +82,7 @@ fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
         && !before.is_empty()
     {
         let (kind, namespace, name) = before.keys().nth(index.index(before.len())).unwrap();
-        assert!(rehearsal.delete(&kind.to_string(), namespace, name));
+        assert!(dry_run.delete(&kind.to_string(), namespace, name));
     }
 }
 
@@ -109,17 +109,17 @@ proptest! {
         }
         settle(&server, &mut operators)?;
         let before = observed_on(&server);
-        prop_assert_eq!(settle_rehearsal(&mut rehearsal(&server)), before, "no change was made");
+        prop_assert_eq!(settle_dry_run(&mut dry_run(&server)), before, "no change was made");
 
         for change in changes {
-            let mut rehearsal = rehearsal(&server);
-            rehearse(&server, &rehearsal, &change);
-            let foretold = settle_rehearsal(&mut rehearsal);
+            let mut dry_run = dry_run(&server);
+            rehearse(&server, &dry_run, &change);
+            let predicted = settle_dry_run(&mut dry_run);
             let what = format!("{change:?}");
             happen(&server, &mut operators, change);
             settle(&server, &mut operators)?;
 
-            prop_assert_eq!(foretold, observed_on(&server), "{}", what);
+            prop_assert_eq!(predicted, observed_on(&server), "{}", what);
         }
     }
 }

@@ -8,12 +8,12 @@ use tracing::{info, warn};
 
 /// An operation that may fail for as long as the API server is away.
 #[derive(Debug)]
-pub struct Complaint {
+pub struct RepeatedFailure {
     what: Cow<'static, str>,
     is_open: bool,
 }
 
-impl Complaint {
+impl RepeatedFailure {
     /// For the operation `what`, a verb with its object.
     #[must_use]
     pub fn about(what: impl Into<Cow<'static, str>>) -> Self {
@@ -21,31 +21,31 @@ impl Complaint {
     }
 
     /// Logs `outcome` if it differs from the one before.
-    pub fn say<T, E: Display>(&mut self, outcome: &Result<T, E>) {
-        let news = self.news(outcome.is_err());
+    pub fn log<T, E: Display>(&mut self, outcome: &Result<T, E>) {
+        let change = self.change(outcome.is_err());
         let what = &self.what;
-        match (news, outcome) {
-            (Some(News::Begun), Err(error)) => {
+        match (change, outcome) {
+            (Some(Change::Begun), Err(error)) => {
                 warn!(%error, "cannot {what}; trying again until it works");
             }
-            (Some(News::Over), Ok(_)) => info!("can {what} again"),
+            (Some(Change::Over), Ok(_)) => info!("can {what} again"),
             _ => {}
         }
     }
 
-    fn news(&mut self, has_failed: bool) -> Option<News> {
+    fn change(&mut self, has_failed: bool) -> Option<Change> {
         let was_open = mem::replace(&mut self.is_open, has_failed);
 
         match (was_open, has_failed) {
-            (false, true) => Some(News::Begun),
-            (true, false) => Some(News::Over),
+            (false, true) => Some(Change::Begun),
+            (true, false) => Some(Change::Over),
             (false, false) | (true, true) => None,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum News {
+enum Change {
     Begun,
     Over,
 }
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn failures_and_their_end_are_logged_once() {
-        let mut complaint = Complaint::about("count");
+        let mut failure = RepeatedFailure::about("count");
         let failures = [false, true, true, true, false, false, true];
 
-        let news = failures.map(|has_failed| complaint.news(has_failed));
+        let change = failures.map(|has_failed| failure.change(has_failed));
 
-        let (begun, over) = (Some(News::Begun), Some(News::Over));
-        assert_eq!(news, [None, begun, None, None, over, None, begun]);
+        let (begun, over) = (Some(Change::Begun), Some(Change::Over));
+        assert_eq!(change, [None, begun, None, None, over, None, begun]);
     }
 }

@@ -1,6 +1,6 @@
 //! The state of a cluster, as far as the user may read it.
 
-mod asking;
+mod requests;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,12 +13,12 @@ use strait_api::identity::Mode;
 use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, IP, Network, PublicKey};
 
 use super::super::cause::Cause;
-use super::super::contact::End;
+use super::super::context::PeeringSide;
 use super::super::plan::OPERATOR;
-use super::super::{CommandError, Contact, Prefixes, prefixes};
+use super::super::{ClusterContext, CommandError, Prefixes, prefixes};
 use super::Finding;
 use super::api::Served;
-use asking::{Looking, served};
+use requests::{Reader, served};
 
 /// The Lease of the operators.
 pub(super) const LEASE: &str = "strait-operator";
@@ -28,9 +28,9 @@ const LIQO: &str = "liqo-controller-manager";
 
 /// The result of reading an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Sight<T> {
+pub(super) enum Visibility<T> {
     /// It exists.
-    There(T),
+    Found(T),
     /// It does not exist.
     #[default]
     Missing,
@@ -38,21 +38,21 @@ pub(super) enum Sight<T> {
     Hidden,
 }
 
-impl<T> Sight<T> {
+impl<T> Visibility<T> {
     /// The object, if it was read.
     pub(super) const fn seen(&self) -> Option<&T> {
         match self {
-            Self::There(it) => Some(it),
+            Self::Found(it) => Some(it),
             Self::Missing | Self::Hidden => None,
         }
     }
 
     /// Applies `read` to it.
-    fn and_then<U>(self, read: impl FnOnce(T) -> Sight<U>) -> Sight<U> {
+    fn and_then<U>(self, read: impl FnOnce(T) -> Visibility<U>) -> Visibility<U> {
         match self {
-            Self::There(it) => read(it),
-            Self::Missing => Sight::Missing,
-            Self::Hidden => Sight::Hidden,
+            Self::Found(it) => read(it),
+            Self::Missing => Visibility::Missing,
+            Self::Hidden => Visibility::Hidden,
         }
     }
 }
@@ -68,8 +68,8 @@ pub(super) struct Facts {
     pub(super) cluster_id: Option<String>,
     pub(super) served: Served,
     pub(super) operators: Option<Vec<Deployment>>,
-    pub(super) liqo: Sight<Deployment>,
-    pub(super) lease: Sight<Lease>,
+    pub(super) liqo: Visibility<Deployment>,
+    pub(super) lease: Visibility<Lease>,
     pub(super) networks: Option<Vec<Network>>,
     pub(super) ips: Option<Vec<IP>>,
     pub(super) configurations: Option<Vec<Configuration>>,
@@ -77,13 +77,13 @@ pub(super) struct Facts {
     pub(super) connections: Option<Vec<Connection>>,
     pub(super) nodes: Option<Vec<Node>>,
     /// The Service of the API server.
-    pub(super) api_service: Sight<Service>,
+    pub(super) api_service: Visibility<Service>,
     /// Servers and clients, as far as they may be read.
     pub(super) gateways: Vec<GatewayFacts>,
     /// Whether there may be others.
     pub(super) hides_gateways: bool,
     /// What may not be read, or is invalid.
-    pub(super) blind: Vec<Finding>,
+    pub(super) unreadable: Vec<Finding>,
 }
 
 /// A gateway and its objects.
@@ -99,9 +99,9 @@ pub(super) struct GatewayFacts {
     /// Kind, namespace and name of its template, as it refers to it.
     pub(super) template_ref: Option<[String; 3]>,
     /// The spec of the template. One of another kind than ours is left to its maker, and hidden.
-    pub(super) template: Sight<Value>,
-    pub(super) deployment: Sight<Deployment>,
-    pub(super) service: Sight<Service>,
+    pub(super) template: Visibility<Value>,
+    pub(super) deployment: Visibility<Deployment>,
+    pub(super) service: Visibility<Service>,
     /// The names of its active pods; `None` if they may not be read.
     pub(super) active_pods: Option<Vec<String>>,
     /// The Secrets that may be its own; `None` if they may not be read.
@@ -112,11 +112,14 @@ pub(super) struct GatewayFacts {
 
 impl Facts {
     /// Reads everything.
-    pub(super) async fn look(contact: &Contact, end: &End<'_>) -> Result<Self, CommandError> {
+    pub(super) async fn read(
+        context: &ClusterContext,
+        end: &PeeringSide<'_>,
+    ) -> Result<Self, CommandError> {
         let served = served(end).await?;
-        let mut look = Looking { end, blind: Vec::new(), has_seen: false };
+        let mut reader = Reader { end, unreadable: Vec::new(), was_answered: false };
         let namespace = end.liqo_namespace.as_str();
-        let cluster_id = look.cluster_id(contact).await?;
+        let cluster_id = reader.cluster_id(context).await?;
         let all = &ListParams::default();
         let operators = &ListParams::default().labels(OPERATOR);
         let scope = Some(end.namespace.as_str()).filter(|namespace| !namespace.is_empty());
@@ -126,38 +129,38 @@ impl Facts {
             namespace: namespace.to_owned(),
             cluster_id,
             served,
-            operators: look.list(here, operators).await?,
-            liqo: look.get(here, LIQO).await?,
-            lease: look.get(here, LEASE).await?,
-            networks: look.list(None, all).await?,
-            ips: look.list(None, all).await?,
-            configurations: look.list(scope, all).await?,
-            public_keys: look.list(scope, all).await?,
-            connections: look.list(scope, all).await?,
-            nodes: look.list(None, all).await?,
-            api_service: look.get(Some("default"), "kubernetes").await?,
+            operators: reader.list(here, operators).await?,
+            liqo: reader.get(here, LIQO).await?,
+            lease: reader.get(here, LEASE).await?,
+            networks: reader.list(None, all).await?,
+            ips: reader.list(None, all).await?,
+            configurations: reader.list(scope, all).await?,
+            public_keys: reader.list(scope, all).await?,
+            connections: reader.list(scope, all).await?,
+            nodes: reader.list(None, all).await?,
+            api_service: reader.get(Some("default"), "kubernetes").await?,
             gateways: Vec::new(),
             hides_gateways: false,
-            blind: Vec::new(),
+            unreadable: Vec::new(),
         };
-        let servers = look.list::<GatewayServer>(scope, all).await?;
-        let clients = look.list::<GatewayClient>(scope, all).await?;
+        let servers = reader.list::<GatewayServer>(scope, all).await?;
+        let clients = reader.list::<GatewayClient>(scope, all).await?;
         facts.hides_gateways = servers.is_none() || clients.is_none();
         for server in servers.iter().flatten() {
-            facts.gateways.extend(look.gateway(Mode::Server, server).await?);
+            facts.gateways.extend(reader.gateway(Mode::Server, server).await?);
         }
         for client in clients.iter().flatten() {
-            facts.gateways.extend(look.gateway(Mode::Client, client).await?);
+            facts.gateways.extend(reader.gateway(Mode::Client, client).await?);
         }
-        if !look.has_seen {
-            look.blind.push(Finding::error(
+        if !reader.was_answered {
+            reader.unreadable.push(Finding::error(
                 "your account".to_owned(),
                 "NothingSeen",
                 "it may read nothing, so the state of this cluster is unknown".to_owned(),
                 "ask for the right to read, or choose another context".to_owned(),
             ));
         }
-        facts.blind = look.blind;
+        facts.unreadable = reader.unreadable;
 
         Ok(facts)
     }
@@ -179,6 +182,6 @@ impl Facts {
     pub(super) fn only_operator(&self) -> Option<&Deployment> {
         let operator = self.operators.as_ref()?.first()?;
 
-        matches!(self.liqo, Sight::Missing).then_some(operator)
+        matches!(self.liqo, Visibility::Missing).then_some(operator)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use strait_kube::complaint::Complaint;
+use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -17,18 +17,18 @@ use crate::condition;
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Runs without end. May be dropped at any time.
-pub(super) async fn speak(
+pub(super) async fn write_conditions(
     client: Client,
     mut facts: watch::Receiver<Facts>,
     mut findings: watch::Receiver<Option<Findings>>,
 ) {
-    let mut complaint = Complaint::about("write the condition strait.io/NodeRoutes");
+    let mut failure = RepeatedFailure::about("write the condition strait.io/NodeRoutes");
     loop {
-        let news = facts.borrow_and_update().news(findings.borrow_and_update().as_ref());
+        let changed = facts.borrow_and_update().changed(findings.borrow_and_update().as_ref());
         let mut is_written = true;
-        for statement in news {
+        for statement in changed {
             let outcome = condition::state(&client, &statement, Timestamp::now()).await;
-            complaint.say(&outcome);
+            failure.log(&outcome);
             is_written &= outcome.is_ok();
         }
         let again = async {

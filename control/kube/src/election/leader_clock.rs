@@ -18,14 +18,14 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// The clock of a leader. It never goes back, and neither do the dates of this process's initiations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Dates {
+pub(super) struct LeaderClock {
     /// At this instant the time was at least that.
     floor: Option<(Instant, Timestamp)>,
     /// Whether there was a leader before, whose initiations may be dated up to that time.
     has_predecessor: bool,
 }
 
-impl Dates {
+impl LeaderClock {
     /// This replica takes the Lease at `now`, when its own clock is at `wall`. The leader before renewed it to
     /// `renewed`, seen at `since`.
     pub(super) fn follow(
@@ -51,7 +51,7 @@ impl Dates {
     }
 
     /// The time at `now`, when the own clock is at `wall`; it is never earlier afterwards.
-    pub(super) fn tell(&mut self, now: Instant, wall: Timestamp) -> Timestamp {
+    pub(super) fn advance(&mut self, now: Instant, wall: Timestamp) -> Timestamp {
         let date = self.date(now, wall);
         self.floor = Some((now, date));
 

@@ -6,8 +6,8 @@ use strait_api::identity::Mode;
 use strait_api::{GatewayClient, GatewayServer};
 
 use super::super::TemplateType;
-use super::super::forge::{
-    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, SERVER_TEMPLATE, ServiceType,
+use super::super::builders::{
+    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, NodePort, SERVER_TEMPLATE, ServiceType,
 };
 use super::super::preflight::TypedTemplate;
 
@@ -15,11 +15,11 @@ use super::super::preflight::TypedTemplate;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connect {
     /// The template of the server.
-    pub server_template: TemplateWanted,
+    pub server_template: TemplateFlags,
     /// The template of the client.
-    pub client_template: TemplateWanted,
+    pub client_template: TemplateFlags,
     /// How the server is exposed.
-    pub exposure: ExposureWanted,
+    pub exposure: TypedExposure,
     /// The address that the client connects to, if not that in the status of the server.
     pub client_address: Option<String>,
     /// The port for that address.
@@ -38,7 +38,7 @@ pub struct Connect {
 
 /// A template, as far as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TemplateWanted {
+pub struct TemplateFlags {
     /// Its kind.
     pub type_: Option<TemplateType>,
     /// Its name.
@@ -49,13 +49,13 @@ pub struct TemplateWanted {
 
 /// How a gateway server is exposed, as far as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExposureWanted {
+pub struct TypedExposure {
     /// The type of the Service.
     pub service_type: Option<ServiceType>,
     /// The UDP port, of the Service and of the gateway.
     pub port: Option<u16>,
     /// The UDP port on the nodes.
-    pub node_port: Option<PortWanted>,
+    pub node_port: Option<NodePort>,
     /// The address that is requested from the load balancer; an empty one leaves it to the balancer.
     pub load_balancer_ip: Option<String>,
 }
@@ -78,7 +78,7 @@ impl Template {
     }
 }
 
-impl TemplateWanted {
+impl TemplateFlags {
     /// The template of the gateway that is the end `mode`, which is made from `former` so far.
     pub(super) fn or(&self, former: Option<&ObjectReference>, mode: Mode) -> Template {
         let (type_, name) = match mode {
@@ -105,7 +105,7 @@ impl TemplateWanted {
     }
 }
 
-impl ExposureWanted {
+impl TypedExposure {
     /// How the server is exposed; it is exposed as `former` so far.
     pub(in super::super) fn or(&self, former: Option<&ServerEndpoint>) -> Exposure {
         let port = |number: Option<i32>| number.and_then(|number| u16::try_from(number).ok());
@@ -117,7 +117,7 @@ impl ExposureWanted {
         let former_node_port = former_of_type
             .and_then(|former| port(former.node_port))
             .filter(|port| *port != 0)
-            .map_or(PortWanted::Any, PortWanted::Exactly);
+            .map_or(NodePort::Any, NodePort::Exactly);
         let former_ip = || former_of_type.and_then(|former| former.load_balancer_ip.clone());
 
         Exposure {
@@ -158,14 +158,13 @@ mod tests {
 
     use super::*;
 
-    fn exposure() -> impl Strategy<Value = ExposureWanted> {
+    fn exposure() -> impl Strategy<Value = TypedExposure> {
         let service_type = prop_oneof![
             Just(ServiceType::ClusterIp),
             Just(ServiceType::NodePort),
             Just(ServiceType::LoadBalancer),
         ];
-        let node_port =
-            prop_oneof![Just(PortWanted::Any), (1..4_u16).prop_map(PortWanted::Exactly)];
+        let node_port = prop_oneof![Just(NodePort::Any), (1..4_u16).prop_map(NodePort::Exactly)];
 
         (
             prop::option::of(service_type),
@@ -173,7 +172,7 @@ mod tests {
             prop::option::of(node_port),
             prop::option::of("(1[.]1[.]1[.]1)?"),
         )
-            .prop_map(|(service_type, port, node_port, load_balancer_ip)| ExposureWanted {
+            .prop_map(|(service_type, port, node_port, load_balancer_ip)| TypedExposure {
                 service_type,
                 port,
                 node_port,
@@ -196,7 +195,7 @@ mod tests {
         fn nothing_typed_changes_nothing(wanted in exposure()) {
             let former = wanted.or(None);
 
-            prop_assert_eq!(ExposureWanted::default().or(Some(&written(&former))), former);
+            prop_assert_eq!(TypedExposure::default().or(Some(&written(&former))), former);
         }
 
         #[test]
@@ -222,11 +221,11 @@ mod tests {
             ..ServerEndpoint::default()
         };
         let wanted =
-            ExposureWanted { service_type: Some(ServiceType::ClusterIp), ..Default::default() };
+            TypedExposure { service_type: Some(ServiceType::ClusterIp), ..Default::default() };
 
         let settled = wanted.or(Some(&former));
 
-        assert_eq!((settled.node_port, settled.port), (PortWanted::Any, 51999));
+        assert_eq!((settled.node_port, settled.port), (NodePort::Any, 51999));
     }
 
     #[test]
@@ -238,7 +237,7 @@ mod tests {
             namespace: Some("net".to_owned()),
             ..ObjectReference::default()
         };
-        let wanted = TemplateWanted { name: Some("theirs".to_owned()), ..Default::default() };
+        let wanted = TemplateFlags { name: Some("theirs".to_owned()), ..Default::default() };
 
         let template = wanted.or(Some(&former), Mode::Server);
 
@@ -247,7 +246,7 @@ mod tests {
             (template.name.as_str(), template.namespace.as_deref()),
             ("theirs", Some("net"))
         );
-        let new = TemplateWanted::default().or(None, Mode::Client);
+        let new = TemplateFlags::default().or(None, Mode::Client);
         assert_eq!((new.type_, new.name.as_str()), (TemplateType::client(), "wireguard-client"));
     }
 }

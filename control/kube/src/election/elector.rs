@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::{Election, Standing};
-use crate::complaint::Complaint;
+use super::{Election, Role};
+use crate::repeated_failure::RepeatedFailure;
 
 /// A round has two calls and a pause: with a call limited to this part of the renew deadline, one that hangs leaves
 /// room for another round before the Lease expires.
@@ -45,26 +45,26 @@ impl Times {
 
 /// An [`Election`], and what was logged of it.
 #[derive(Debug)]
-pub struct Campaign {
+pub struct Elector {
     election: Election,
     times: Times,
     renewed: Instant,
-    complaint: Complaint,
-    logged: Standing,
+    failure: RepeatedFailure,
+    logged: Role,
     was_answered: bool,
     holds: bool,
 }
 
-impl Campaign {
+impl Elector {
     /// No round was run yet.
     #[must_use]
     pub fn new(election: Election, times: Times) -> Self {
         Self {
-            logged: election.standing(),
+            logged: election.role(),
             election,
             times,
             renewed: Instant::now(),
-            complaint: Complaint::about("ask for the Lease"),
+            failure: RepeatedFailure::about("ask for the Lease"),
             was_answered: false,
             holds: false,
         }
@@ -84,8 +84,8 @@ impl Campaign {
 
     /// See [`Election::left`].
     #[must_use]
-    pub const fn left(&self) -> Option<SocketAddr> {
-        self.election.left()
+    pub const fn peer_endpoint_of_leader(&self) -> Option<SocketAddr> {
+        self.election.peer_endpoint_of_leader()
     }
 
     /// See [`Election::continue_after`].
@@ -95,21 +95,21 @@ impl Campaign {
     }
 
     /// See [`Election::leave`].
-    pub const fn leave(&mut self, endpoint: SocketAddr) {
-        self.election.leave(endpoint);
+    pub const fn set_peer_endpoint(&mut self, endpoint: SocketAddr) {
+        self.election.set_peer_endpoint(endpoint);
     }
 
     /// Tries to acquire or to renew the lease; to be called every retry period.
-    pub async fn round(&mut self) -> Standing {
+    pub async fn round(&mut self) -> Role {
         let now = Instant::now();
-        let stood = self.election.stand(now.into_std(), Timestamp::now());
-        let stood = match timeout(self.times.call(), stood).await {
-            Ok(stood) => stood.map_err(|error| error.to_string()),
+        let acquired = self.election.try_acquire(now.into_std(), Timestamp::now());
+        let acquired = match timeout(self.times.call(), acquired).await {
+            Ok(acquired) => acquired.map_err(|error| error.to_string()),
             Err(silent) => Err(silent.to_string()),
         };
-        let is = self.election.standing();
-        self.holds = *stood.as_ref().unwrap_or(&false);
-        if stood.is_ok() {
+        let is = self.election.role();
+        self.holds = *acquired.as_ref().unwrap_or(&false);
+        if acquired.is_ok() {
             self.renewed = now;
             self.was_answered = true;
         } else {
@@ -117,11 +117,11 @@ impl Campaign {
         }
         let is_overdue = Instant::now() - self.renewed >= self.times.renew_deadline;
         // A leader may miss a few renewals before it is logged.
-        if stood.is_ok() || is == Standing::Standby || is_overdue {
-            self.complaint.say(&stood);
+        if acquired.is_ok() || is == Role::Standby || is_overdue {
+            self.failure.log(&acquired);
         }
         if is != self.logged {
-            info!(standing = %is, "leader election");
+            info!(role = %is, "leader election");
         }
         self.logged = is;
 

@@ -2,19 +2,19 @@
 
 use remap::Prefix;
 use strait_api::Configuration;
-use strait_plan::objects::{LISTS, judge};
+use strait_plan::objects::{LISTS, parse};
 
 /// All requests of one `Configuration`: list by list as in [`LISTS`], place by place as in the spec; `None` where there
 /// is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wishes(pub(super) [Vec<Option<Prefix>>; 2]);
+pub(super) struct RequestedPrefixes(pub(super) [Vec<Option<Prefix>>; 2]);
 
-impl Wishes {
+impl RequestedPrefixes {
     /// Every prefix once, with its list, in the order of allocation.
     pub(super) fn prefixes(&self) -> Vec<(&'static str, Prefix)> {
         let mut prefixes = Vec::new();
-        for (list, wishes) in LISTS.into_iter().zip(&self.0) {
-            for prefix in wishes.iter().flatten() {
+        for (list, requested) in LISTS.into_iter().zip(&self.0) {
+            for prefix in requested.iter().flatten() {
                 if !prefixes.contains(&(list, *prefix)) {
                     prefixes.push((list, *prefix));
                 }
@@ -31,6 +31,6 @@ impl Wishes {
 }
 
 /// The requests of `object`.
-pub(super) fn wishes(object: &Configuration) -> Wishes {
-    Wishes(judge(object).remote)
+pub(super) fn requested_prefixes(object: &Configuration) -> RequestedPrefixes {
+    RequestedPrefixes(parse(object).remote)
 }

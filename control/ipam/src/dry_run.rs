@@ -7,7 +7,7 @@
 //!
 //! Reading a cluster, and reporting the differences (see `strait-peering`).
 
-mod sandbox;
+mod in_memory;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use super::Settings;
 use super::cluster::Failure;
 use super::object::{Denial, Kind};
 use super::round::Allocator;
-use sandbox::Sandbox;
+use in_memory::InMemoryCluster;
 
 /// The maximum number of rounds until nothing is left to do. A change takes fewer than ten.
 const ROUNDS_MAX: usize = 100;
@@ -31,14 +31,14 @@ pub struct Snapshot {
 }
 
 /// A copy of a cluster for changes.
-pub struct Rehearsal {
-    allocator: Allocator<Sandbox>,
+pub struct DryRun {
+    allocator: Allocator<InMemoryCluster>,
     now: Timestamp,
 }
 
 /// An object that would get no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unserved {
+pub struct Unallocated {
     /// The kind of the object.
     pub kind: String,
     /// The namespace of the object.
@@ -53,7 +53,7 @@ pub struct Unserved {
 
 /// Why the result cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RehearsalError {
+pub enum DryRunError {
     /// The object is of another kind, or has no name.
     #[error(
         "{0} is none of Network and IP of ipam.liqo.io/v1alpha1 and Configuration of networking.liqo.io/v1beta1 with a name and a namespace: leave it out"
@@ -66,16 +66,16 @@ pub enum RehearsalError {
     #[error(
         "there is something to do even after {ROUNDS_MAX} rounds: the allocations cannot be predicted"
     )]
-    Restless,
+    NoEnd,
 }
 
-impl Rehearsal {
+impl DryRun {
     /// A copy of `snapshot` at the time `now`, which is the creation time of new objects.
     #[must_use]
     pub fn new(settings: Settings, snapshot: Snapshot, now: Timestamp) -> Self {
-        let sandbox = Sandbox::new(snapshot, now);
+        let in_memory = InMemoryCluster::new(snapshot, now);
 
-        Self { allocator: Allocator::new(sandbox, settings), now }
+        Self { allocator: Allocator::new(in_memory, settings), now }
     }
 
     /// Creates `object`, or changes it as `kubectl apply` does: maps are merged, lists replaced, and fields that were
@@ -83,12 +83,12 @@ impl Rehearsal {
     ///
     /// # Errors
     ///
-    /// [`RehearsalError::Unknown`] if it is of another kind, or has no name.
-    pub fn put(&self, object: &Value) -> Result<(), RehearsalError> {
+    /// [`DryRunError::Unknown`] if it is of another kind, or has no name.
+    pub fn put(&self, object: &Value) -> Result<(), DryRunError> {
         self.allocator.cluster().put(object)
     }
 
-    /// Deletes an object, and returns whether it existed. It is gone after [`Self::settle`].
+    /// Deletes an object, and returns whether it existed. It is gone after [`Self::run`].
     #[must_use]
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) -> bool {
         let Some(kind) = Kind::named(kind) else { return false };
@@ -100,23 +100,22 @@ impl Rehearsal {
     ///
     /// # Errors
     ///
-    /// [`RehearsalError`] if it does not end.
-    pub async fn settle(&mut self) -> Result<Vec<Unserved>, RehearsalError> {
+    /// [`DryRunError`] if it does not end.
+    pub async fn run(&mut self) -> Result<Vec<Unallocated>, DryRunError> {
         for _ in 0..ROUNDS_MAX {
             let before = self.allocator.cluster().version();
             let objects = self.allocator.cluster().seen();
             let round = self.allocator.round(&objects, self.now).await;
-            let round =
-                round.map_err(|error: Failure| RehearsalError::Failed(error.to_string()))?;
-            if let Some(complaint) = round.complaints.first() {
-                return Err(RehearsalError::Failed(complaint.clone()));
+            let round = round.map_err(|error: Failure| DryRunError::Failed(error.to_string()))?;
+            if let Some(failure) = round.failures.first() {
+                return Err(DryRunError::Failed(failure.clone()));
             }
             if !round.is_unfinished && self.allocator.cluster().version() == before {
-                return Ok(round.denials.into_iter().map(Unserved::from).collect());
+                return Ok(round.denials.into_iter().map(Unallocated::from).collect());
             }
         }
 
-        Err(RehearsalError::Restless)
+        Err(DryRunError::NoEnd)
     }
 
     /// All objects, by kind, namespace and name.
@@ -126,7 +125,7 @@ impl Rehearsal {
     }
 }
 
-impl From<Denial> for Unserved {
+impl From<Denial> for Unallocated {
     fn from(denial: Denial) -> Self {
         let Denial { object, reason, message, .. } = denial;
 
@@ -146,10 +145,10 @@ mod tests {
 
     use super::*;
 
-    fn rehearsal(objects: Vec<Value>) -> Rehearsal {
+    fn dry_run(objects: Vec<Value>) -> DryRun {
         let snapshot = Snapshot { objects, journal: None };
 
-        Rehearsal::new(Settings::default(), snapshot, Timestamp::UNIX_EPOCH)
+        DryRun::new(Settings::default(), snapshot, Timestamp::UNIX_EPOCH)
     }
 
     fn configuration(metadata: &Value, cidr: &Value) -> Value {
@@ -185,10 +184,10 @@ mod tests {
                 json!({"c": "d"}),
             ),
         ] {
-            let rehearsal = rehearsal(vec![configuration(&metadata, &both)]);
-            rehearsal.put(&wanted).unwrap();
+            let dry_run = dry_run(vec![configuration(&metadata, &both)]);
+            dry_run.put(&wanted).unwrap();
 
-            let objects = rehearsal.objects();
+            let objects = dry_run.objects();
             assert_eq!(objects[0].pointer("/spec/remote/cidr"), Some(&cidr));
             assert_eq!(objects[0].pointer("/metadata/labels"), Some(&labels));
         }
@@ -197,11 +196,11 @@ mod tests {
     #[tokio::test]
     async fn a_string_becomes_a_list_of_one() {
         let cidr = json!({"pod": "10.243.0.0/16", "external": ["10.70.0.0/16"]});
-        let mut rehearsal = rehearsal(vec![configuration(&json!({"uid": "milan"}), &cidr)]);
+        let mut dry_run = dry_run(vec![configuration(&json!({"uid": "milan"}), &cidr)]);
 
-        assert_eq!(rehearsal.settle().await, Ok(Vec::new()));
+        assert_eq!(dry_run.run().await, Ok(Vec::new()));
 
-        let objects = rehearsal.objects();
+        let objects = dry_run.objects();
         let object = objects.iter().find(|object| object["kind"] == "Configuration").unwrap();
         let lists = json!({"cidr": {"pod": ["10.243.0.0/16"], "external": ["10.70.0.0/16"]}});
         assert_eq!(object["spec"]["remote"], lists);
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_kind_has_its_group_and_version() {
-        let rehearsal = rehearsal(Vec::new());
+        let dry_run = dry_run(Vec::new());
         let network = |api_version: &str| {
             json!({
                 "apiVersion": api_version, "kind": "Network",
@@ -218,11 +217,11 @@ mod tests {
             })
         };
 
-        assert_eq!(rehearsal.put(&network("ipam.liqo.io/v1alpha1")), Ok(()));
+        assert_eq!(dry_run.put(&network("ipam.liqo.io/v1alpha1")), Ok(()));
         for other in ["ipam.liqo.io/v1beta1", "config.openshift.io/v1", "v1"] {
-            let error = rehearsal.put(&network(other)).unwrap_err();
-            assert_eq!(error, RehearsalError::Unknown(format!("Network of {other}")));
+            let error = dry_run.put(&network(other)).unwrap_err();
+            assert_eq!(error, DryRunError::Unknown(format!("Network of {other}")));
         }
-        assert_eq!(rehearsal.objects().len(), 1);
+        assert_eq!(dry_run.objects().len(), 1);
     }
 }

@@ -70,21 +70,21 @@ pub struct Exposure {
     /// The UDP port, of the Service and of the gateway.
     pub port: u16,
     /// The UDP port on the nodes.
-    pub node_port: PortWanted,
+    pub node_port: NodePort,
     /// The address that is requested from the load balancer; `None` leaves it to the balancer.
     pub load_balancer_ip: Option<String>,
 }
 
 /// A port on the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortWanted {
+pub enum NodePort {
     /// Chosen by Kubernetes.
     Any,
     /// This one.
     Exactly(u16),
 }
 
-impl PortWanted {
+impl NodePort {
     /// The number, if one is requested.
     #[must_use]
     pub const fn number(self) -> Option<u16> {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Container;
 
 /// The value of `flag`, or else that of `variable` in its environment, as far as the spec of the container has it. A
 /// flag without a value is empty, unless a word follows it.
-pub(super) fn told(container: &Container, flag: &str, variable: &str) -> Option<String> {
+pub(super) fn flag_or_env(container: &Container, flag: &str, variable: &str) -> Option<String> {
     let command = container.command.iter().flatten();
     let words: Vec<_> = command.chain(container.args.iter().flatten()).collect();
     let of_flag =
@@ -30,7 +30,7 @@ mod tests {
     fn a_flag_takes_precedence_over_its_variable() {
         let pools = |container: Value| {
             let container = serde_json::from_value::<Container>(container).unwrap();
-            told(&container, "--pools", "STRAIT_POOLS")
+            flag_or_env(&container, "--pools", "STRAIT_POOLS")
         };
         let env = [json!({"name": "STRAIT_POOLS", "value": "10.0.0.0/8"})];
 

@@ -16,7 +16,7 @@ use strait_plan::objects::Listed;
 use super::super::cluster::{Cluster, Failure, Stored};
 use super::super::object::{Denial, Kind, Target, Write};
 use super::super::resources::Objects;
-use super::{RehearsalError, Snapshot};
+use super::{DryRunError, Snapshot};
 
 /// The annotation in which `kubectl apply` records what it has applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -25,7 +25,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) type Key = (Kind, String, String);
 
 /// The objects. A single operator writes to them, so there is never a conflict.
-pub(super) struct Sandbox {
+pub(super) struct InMemoryCluster {
     state: Mutex<State>,
     now: Timestamp,
 }
@@ -38,7 +38,7 @@ struct State {
     version: u64,
 }
 
-impl Sandbox {
+impl InMemoryCluster {
     pub(super) fn new(snapshot: Snapshot, now: Timestamp) -> Self {
         let Snapshot { objects, journal } = snapshot;
         let stored = |text| Stored { uid: "found".to_owned(), version: "0".to_owned(), text };
@@ -76,13 +76,13 @@ impl Sandbox {
         }
     }
 
-    /// See [`super::Rehearsal::put`].
-    pub(super) fn put(&self, object: &Value) -> Result<(), RehearsalError> {
+    /// See [`super::DryRun::put`].
+    pub(super) fn put(&self, object: &Value) -> Result<(), DryRunError> {
         let Some(key) = key(object) else {
             let text = |field, none| object.get(field).and_then(Value::as_str).unwrap_or(none);
             let what =
                 format!("{} of {}", text("kind", "an object"), text("apiVersion", "no group"));
-            return Err(RehearsalError::Unknown(what));
+            return Err(DryRunError::Unknown(what));
         };
         let mut state = self.state();
         let Some(former) = state.objects.get(&key) else {
@@ -108,7 +108,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// See [`super::Rehearsal::delete`].
+    /// See [`super::DryRun::delete`].
     pub(super) fn delete(&self, key: &Key) -> bool {
         let mut state = self.state();
         let is_there = state.objects.contains_key(key);
@@ -223,7 +223,7 @@ impl State {
     }
 }
 
-impl Cluster for Sandbox {
+impl Cluster for InMemoryCluster {
     async fn journal(&self) -> Result<Option<Stored>, Failure> {
         Ok(self.state().journal.clone())
     }
@@ -287,7 +287,7 @@ impl Cluster for Sandbox {
         Ok(())
     }
 
-    async fn tell(&self, _: &Denial) -> Result<(), Failure> {
+    async fn report(&self, _: &Denial) -> Result<(), Failure> {
         Ok(())
     }
 }

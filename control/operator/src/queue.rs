@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use strait_kube::watch::unending;
 
 use super::cache::Cache;
-use super::changes::{config, told};
+use super::changes::{changed_objects, config};
 use super::context::Context;
 use super::kind::Object;
 use super::problem::Problem;
@@ -29,25 +29,26 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const CONCURRENCY: u16 = 8;
 
 /// The queue for one kind: gateways, or addresses that may have a service in front of them.
-pub(super) struct Inbox<K: Object> {
+pub(super) struct ReconcileQueue<K: Object> {
     store: Store<K>,
     requests: Vec<BoxStream<'static, ObjectRef<K>>>,
 }
 
-impl<K: Object> Inbox<K> {
+impl<K: Object> ReconcileQueue<K> {
     /// Reconciles the objects of the kind when they change.
     pub(super) fn new(client: &Client) -> Self {
         let api = Api::<K>::all(client.clone());
         let (store, writer) = reflector::store();
         let changes = unending(move || watcher(api.clone(), config()));
-        let changes = told(K::kind(&()).into_owned(), reflector::reflector(writer, changes));
+        let changes =
+            changed_objects(K::kind(&()).into_owned(), reflector::reflector(writer, changes));
         let requests = vec![changes.map(|object| ObjectRef::from_obj(&object)).boxed()];
 
         Self { store, requests }
     }
 
     /// Also reconciles the objects that a change of another kind affects, as `concerned` finds among all.
-    pub(super) fn and_of(
+    pub(super) fn also_on(
         mut self,
         others: &Cache,
         concerned: impl Fn(&DynamicObject, &Store<K>) -> Vec<ObjectRef<K>> + Send + 'static,
@@ -61,11 +62,8 @@ impl<K: Object> Inbox<K> {
     }
 
     /// Reconciles all of them with `round`, and each again when it is due, without end.
-    pub(super) async fn settle<F>(
-        self,
-        context: &Arc<Context>,
-        round: fn(Arc<K>, Arc<Context>) -> F,
-    ) where
+    pub(super) async fn run<F>(self, context: &Arc<Context>, round: fn(Arc<K>, Arc<Context>) -> F)
+    where
         F: Future<Output = Result<(), Problem>> + Send + 'static,
     {
         let look = move |object: Arc<K>, context: Arc<Context>| {

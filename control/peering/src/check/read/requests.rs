@@ -11,21 +11,21 @@ use strait_api::identity::Mode;
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{WgGatewayClientTemplate, WgGatewayServerTemplate};
 
-use super::super::super::contact::{End, own_id};
-use super::super::super::{CommandError, Contact, cause, keys};
+use super::super::super::context::{PeeringSide, own_id};
+use super::super::super::{ClusterContext, CommandError, cause, keys};
 use super::super::api::{NEEDED, Served};
 use super::super::{Finding, named};
-use super::{GatewayFacts, Sight};
+use super::{GatewayFacts, Visibility};
 
 /// One round of requests.
-pub(super) struct Looking<'a, 'b> {
-    pub(super) end: &'a End<'b>,
-    pub(super) blind: Vec<Finding>,
+pub(super) struct Reader<'a, 'b> {
+    pub(super) end: &'a PeeringSide<'b>,
+    pub(super) unreadable: Vec<Finding>,
     /// Whether any request was answered.
-    pub(super) has_seen: bool,
+    pub(super) was_answered: bool,
 }
 
-impl Looking<'_, '_> {
+impl Reader<'_, '_> {
     /// The objects of `namespace`, or of all, that `parameters` select; `None` if they may not be read.
     pub(super) async fn list<K>(
         &mut self,
@@ -47,7 +47,7 @@ impl Looking<'_, '_> {
             self.hidden(&format!("list {}", resource.plural));
             return Ok(None);
         };
-        self.has_seen = true;
+        self.was_answered = true;
 
         Ok(found.map(|found| found.into_iter().filter_map(|it| self.read(&resource, it)).collect()))
     }
@@ -57,7 +57,7 @@ impl Looking<'_, '_> {
         &mut self,
         namespace: Option<&str>,
         name: &str,
-    ) -> Result<Sight<K>, CommandError>
+    ) -> Result<Visibility<K>, CommandError>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
@@ -65,7 +65,9 @@ impl Looking<'_, '_> {
 
         let found = self.object(&resource, namespace, name).await?;
 
-        Ok(found.and_then(|found| self.read(&resource, found).map_or(Sight::Hidden, Sight::There)))
+        Ok(found.and_then(|found| {
+            self.read(&resource, found).map_or(Visibility::Hidden, Visibility::Found)
+        }))
     }
 
     /// The object of this kind and name, valid or not.
@@ -74,18 +76,18 @@ impl Looking<'_, '_> {
         resource: &ApiResource,
         namespace: Option<&str>,
         name: &str,
-    ) -> Result<Sight<DynamicObject>, CommandError> {
+    ) -> Result<Visibility<DynamicObject>, CommandError> {
         let api = api(self.end, resource, namespace);
         let doing = format!("reading {} {name}", resource.plural);
         let found = self.end.ask(&doing, async || api.get_opt(name).await).await?;
 
-        self.has_seen |= found.is_some();
+        self.was_answered |= found.is_some();
         Ok(match found {
-            Some(Some(found)) => Sight::There(found),
-            Some(None) => Sight::Missing,
+            Some(Some(found)) => Visibility::Found(found),
+            Some(None) => Visibility::Missing,
             None => {
                 self.hidden(&format!("get {}", resource.plural));
-                Sight::Hidden
+                Visibility::Hidden
             }
         })
     }
@@ -103,7 +105,7 @@ impl Looking<'_, '_> {
                 let object = named(&resource.kind, namespace.as_deref(), &name);
                 let remedy = "write it as its definition says".to_owned();
                 let finding = Finding::error(object, "Unreadable", error.to_string(), remedy);
-                self.blind.push(finding);
+                self.unreadable.push(finding);
                 None
             }
         }
@@ -117,31 +119,31 @@ impl Looking<'_, '_> {
             format!("it may not {verb}, so what is wrong there is not seen"),
             "ask for that right, or choose another context".to_owned(),
         );
-        if !self.blind.contains(&finding) {
-            self.blind.push(finding);
+        if !self.unreadable.contains(&finding) {
+            self.unreadable.push(finding);
         }
     }
 
     /// The cluster id, if it is known: from the installation, or from the user.
     pub(super) async fn cluster_id(
         &mut self,
-        contact: &Contact,
+        context: &ClusterContext,
     ) -> Result<Option<String>, CommandError> {
-        match own_id(contact, self.end.session).await {
+        match own_id(context, self.end.session).await {
             Ok(id) => {
-                self.has_seen = true;
+                self.was_answered = true;
                 Ok(Some(id))
             }
             Err(CommandError::Call { is_forbidden: true, .. }) => {
                 self.hidden("list configmaps");
-                Ok(contact.cluster_id.clone())
+                Ok(context.cluster_id.clone())
             }
             Err(error @ CommandError::NoClusterId { .. }) => {
-                let namespace = Some(contact.liqo_namespace.as_str());
+                let namespace = Some(context.liqo_namespace.as_str());
                 let object = named("ConfigMap", namespace, "liqo-clusterid-configmap");
                 let remedy = "`strait network` and `strait generate` need it".to_owned();
                 let message = error.to_string();
-                self.blind.push(Finding::warning(object, "NoClusterID", message, remedy));
+                self.unreadable.push(Finding::warning(object, "NoClusterID", message, remedy));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -165,7 +167,7 @@ impl Looking<'_, '_> {
         let deployment = self.get(here, &own_name).await?;
         let service = match mode {
             Mode::Server => self.get(here, &own_name).await?,
-            Mode::Client => Sight::Missing,
+            Mode::Client => Visibility::Missing,
         };
         let active = format!("{}=true,app.kubernetes.io/name={name}", strait_api::labels::ACTIVE);
         let pods = self.list::<Pod>(here, &ListParams::default().labels(&active)).await?;
@@ -179,7 +181,7 @@ impl Looking<'_, '_> {
         let template_ref = template_ref(mode, &value, &namespace);
         let template = match &template_ref {
             Some(reference) => self.template(mode, reference).await?,
-            None => Sight::Missing,
+            None => Visibility::Missing,
         };
 
         Ok(Some(GatewayFacts {
@@ -203,24 +205,28 @@ impl Looking<'_, '_> {
         &mut self,
         mode: Mode,
         [kind, namespace, name]: &[String; 3],
-    ) -> Result<Sight<Value>, CommandError> {
+    ) -> Result<Visibility<Value>, CommandError> {
         let resource = match mode {
             Mode::Server => ApiResource::erase::<WgGatewayServerTemplate>(&()),
             Mode::Client => ApiResource::erase::<WgGatewayClientTemplate>(&()),
         };
         if *kind != resource.kind {
-            return Ok(Sight::Hidden);
+            return Ok(Visibility::Hidden);
         }
 
         let found = self.object(&resource, Some(namespace), name).await?;
         let spec = |found: DynamicObject| found.data.get("spec").cloned().unwrap_or_default();
 
-        Ok(found.and_then(|found| Sight::There(spec(found))))
+        Ok(found.and_then(|found| Visibility::Found(spec(found))))
     }
 }
 
 /// The objects of a kind in `namespace`, or in all.
-fn api(end: &End<'_>, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+fn api(
+    end: &PeeringSide<'_>,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
     match namespace {
         Some(namespace) => Api::namespaced_with(end.client.clone(), namespace, resource),
         None => Api::all_with(end.client.clone(), resource),
@@ -242,7 +248,7 @@ fn template_ref(mode: Mode, object: &Value, own_namespace: &str) -> Option<[Stri
 }
 
 /// The part of the needed API groups that the API server serves.
-pub(super) async fn served(end: &End<'_>) -> Result<Served, CommandError> {
+pub(super) async fn served(end: &PeeringSide<'_>) -> Result<Served, CommandError> {
     let groups = end
         .call("asking for the API groups", async || end.client.list_api_groups().await)
         .await?

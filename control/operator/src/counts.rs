@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 /// Rounds by kind: successful ones, and failed ones. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub struct Tally(Arc<Mutex<BTreeMap<String, [u64; 2]>>>);
+pub struct ReconcileCounts(Arc<Mutex<BTreeMap<String, [u64; 2]>>>);
 
-impl Tally {
+impl ReconcileCounts {
     /// Counts one round for an object of this `kind`.
     pub(super) fn count(&self, kind: &str, is_well: bool) {
         let mut rounds = self.0.lock();
