@@ -35,7 +35,7 @@ const GAP: Duration = Duration::from_millis(50);
 const RESYNC: Duration = Duration::from_secs(120);
 
 /// The number of failures that are remembered, to log each once.
-const COMPLAINTS_MAX: usize = 1_000;
+const FAILURES_MAX: usize = 1_000;
 
 /// Allocates prefixes and addresses until it is dropped, which may be at any time.
 ///
@@ -175,7 +175,7 @@ impl<C: Cluster> Rounds<C> {
         let now = Timestamp::now();
         let Round { is_unfinished, failures: complaints, denials } =
             self.allocator.round(objects, now).await?;
-        if self.failures.len() > COMPLAINTS_MAX {
+        if self.failures.len() > FAILURES_MAX {
             self.failures.clear();
         }
         for failure in complaints {

@@ -243,7 +243,7 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
     })
 }
 
-fn any_asked() -> impl Strategy<Value = PrefixRequest> {
+fn any_request() -> impl Strategy<Value = PrefixRequest> {
     let chosen = proptest::option::of(any_prefix());
     (0..4_i64, "[a-d]", any_prefix(), any::<bool>(), any::<bool>(), chosen).prop_map(
         |(second, name, prefix, is_immutable, is_shared, chosen)| PrefixRequest {
@@ -305,7 +305,7 @@ proptest! {
     #[test]
     fn no_two_have_the_same_allocation(
         held in vec((any_prefix(), any::<bool>()), 0..6),
-        prefix_request in vec(any_asked(), 0..24),
+        prefix_request in vec(any_request(), 0..24),
         turn in any::<Index>(),
     ) {
         let pools = Pools::default();

@@ -59,7 +59,7 @@ pub struct Statement {
     /// What is wrong, if anything is.
     pub problem: Option<String>,
     /// All nodes, if this one is the [`reporter`].
-    pub speaks_for: Option<BTreeSet<String>>,
+    pub reports_for: Option<BTreeSet<String>>,
 }
 
 /// The present condition of a `Configuration`.
@@ -119,7 +119,7 @@ impl Statement {
         let mut after: Vec<(&str, String)> = before
             .iter()
             .filter(|(node, _)| *node != self.node)
-            .filter(|(node, _)| self.speaks_for.as_ref().is_none_or(|nodes| nodes.contains(*node)))
+            .filter(|(node, _)| self.reports_for.as_ref().is_none_or(|nodes| nodes.contains(*node)))
             .map(|(node, text)| (*node, (*text).to_owned()))
             .collect();
         if let Some(problem) = &self.problem
@@ -134,7 +134,7 @@ impl Statement {
         let is_same = after.iter().map(|(node, text)| (*node, text.as_str())).eq(before);
         let is_up_to_date = former.is_some_and(|former| former.observed_generation == generation);
         // Only the reporter writes for other nodes.
-        if is_same && (self.speaks_for.is_none() || is_up_to_date) {
+        if is_same && (self.reports_for.is_none() || is_up_to_date) {
             return None;
         }
 
@@ -240,7 +240,7 @@ mod tests {
             },
             node: node.to_owned(),
             problem: problem.map(str::to_owned),
-            speaks_for: all.map(|all| all.iter().map(|&node| node.to_owned()).collect()),
+            reports_for: all.map(|all| all.iter().map(|&node| node.to_owned()).collect()),
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// A cluster with the nodes a, b and c.
-    fn speaker_with(agents: &[(&str, bool)]) -> Option<String> {
+    fn reporter_with(agents: &[(&str, bool)]) -> Option<String> {
         let nodes = ["c", "a", "b"].map(|name| {
             let node = json!({"metadata": {"name": name}});
             Arc::new(serde_json::from_value(node).unwrap())
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_with_a_ready_agent_speaks() {
+    fn the_first_ready_node_reports_for_all() {
         for (agents, first) in [
             (&[("a", true), ("b", true), ("c", true)][..], "a"),
             (&[("c", true), ("b", true)], "b"),
@@ -312,7 +312,7 @@ mod tests {
             (&[("0", true), ("c", true)], "c"),
             (&[("0", true)], "a"),
         ] {
-            assert_eq!(speaker_with(agents).as_deref(), Some(first), "{agents:?}");
+            assert_eq!(reporter_with(agents).as_deref(), Some(first), "{agents:?}");
         }
     }
 

@@ -85,7 +85,7 @@ impl Facts {
                 object: object.clone(),
                 node: self.node.clone(),
                 problem: problem.or_else(|| finding.map(ToString::to_string)),
-                speaks_for: speaks_for_all.then(|| self.nodes.clone()),
+                reports_for: speaks_for_all.then(|| self.nodes.clone()),
             }
         };
         let known = self.known.iter();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_an_agent_never_speaks() {
+    fn a_node_without_an_agent_never_reports() {
         let all = ["node-1", "node-2", "node-3"];
         let nodes = [1, 2, 3]
             .map(|number| node(&format!("node-{number}"), Some(&format!("172.18.0.{number}"))));
@@ -239,7 +239,7 @@ mod tests {
         let [first, reporter, other] = &of_well;
         let [statement] = reporter.as_slice() else { panic!("{reporter:?}") };
         assert_eq!(statement.problem, None);
-        assert_eq!(statement.speaks_for, Some(all.map(str::to_owned).into()));
+        assert_eq!(statement.reports_for, Some(all.map(str::to_owned).into()));
         assert!(first.is_empty() && other.is_empty(), "{of_well:?}");
         let [first, reporter, other] = of_wrong;
         assert!(reporter.unwrap().contains("172.18.0.0/24 overlaps"));

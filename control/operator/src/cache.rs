@@ -47,8 +47,8 @@ impl Cache {
             store: writer.as_reader(),
             listeners: Mutex::default(),
         });
-        let heard = Arc::clone(&cache);
-        let drive = async move { heard.hear(writer).await };
+        let watched = Arc::clone(&cache);
+        let drive = async move { watched.hear(writer).await };
 
         (cache, drive)
     }
@@ -61,7 +61,7 @@ impl Cache {
                 self.client.clone(),
                 &self.resource,
             );
-            unending(move || watcher(api.clone(), config.clone())).map_ok(nameplate).boxed()
+            unending(move || watcher(api.clone(), config.clone())).map_ok(metadata_only).boxed()
         } else {
             let api = Api::<DynamicObject>::all_with(self.client.clone(), &self.resource);
             unending(move || watcher(api.clone(), config.clone())).boxed()
@@ -160,17 +160,17 @@ fn slim(object: &mut DynamicObject) {
 }
 
 /// An object with metadata alone.
-fn nameplate(event: Event<PartialObjectMeta<DynamicObject>>) -> Event<DynamicObject> {
-    let plate = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
+fn metadata_only(event: Event<PartialObjectMeta<DynamicObject>>) -> Event<DynamicObject> {
+    let metadata_only_object = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
         types: object.types,
         metadata: object.metadata,
         data: Value::Null,
     };
     match event {
-        Event::Apply(object) => Event::Apply(plate(object)),
-        Event::Delete(object) => Event::Delete(plate(object)),
+        Event::Apply(object) => Event::Apply(metadata_only_object(object)),
+        Event::Delete(object) => Event::Delete(metadata_only_object(object)),
         Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(plate(object)),
+        Event::InitApply(object) => Event::InitApply(metadata_only_object(object)),
         Event::InitDone => Event::InitDone,
     }
 }

@@ -46,7 +46,7 @@ pub async fn run(client: Client, settings: Settings) {
         tokio::join!(
             wireguards::<WgGatewayServer>(&context),
             wireguards::<WgGatewayClient>(&context),
-            fronts(&context),
+            reconcile_services_of_ips(&context),
             configurations(&context),
         );
     };
@@ -109,7 +109,7 @@ async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
 }
 
 /// Reconciles all addresses that may have a service in front of them.
-async fn fronts(context: &Arc<Context>) {
+async fn reconcile_services_of_ips(context: &Arc<Context>) {
     let service = ApiResource::erase::<Service>(&());
     let queue = ReconcileQueue::<IP>::new(&context.client)
         .also_on(&context.cache(&service, &equal(SERVICE_OF_IP)), owners)
@@ -199,8 +199,8 @@ fn templates(context: &Arc<Context>) -> impl Stream<Item = bool> + Send + use<> 
             Err(_) => return std::future::ready(None),
         }
         // Until all are listed again, the former ones are kept.
-        let is_news = is_all && note(&context, known.values());
-        std::future::ready((is_news || !is_all).then_some(is_all))
+        let is_changed = is_all && note(&context, known.values());
+        std::future::ready((is_changed || !is_all).then_some(is_all))
     })
 }
 
@@ -214,10 +214,10 @@ fn note<'a>(context: &Context, kinds: impl Iterator<Item = &'a ApiResource>) -> 
     let kinds: BTreeMap<_, _> =
         kinds.map(|kind| ((kind.kind.clone(), kind.group.clone()), kind)).collect();
     let mut known = context.templates.lock();
-    let is_news = *known != kinds;
+    let is_changed = *known != kinds;
     *known = kinds;
 
-    is_news
+    is_changed
 }
 
 fn resource(crd: &CustomResourceDefinition) -> ApiResource {

@@ -64,7 +64,7 @@ pub(super) fn of_type(networks: &[Network], wanted: &str) -> Result<Vec<Prefix>,
 }
 
 /// The prefix of `network`, once it is allocated, and whether it may be shared.
-pub(super) fn given(network: &Network) -> Option<(Prefix, bool)> {
+pub(super) fn allocated(network: &Network) -> Option<(Prefix, bool)> {
     let prefix = network.status.as_ref()?.cidr.as_deref()?.parse().ok()?;
     let is_shared = network.labels().get(SHARED).is_some_and(|value| value == TRUE);
 

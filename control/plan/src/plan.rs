@@ -50,7 +50,7 @@ pub fn plan(generation: u64, wanted: &PlanInput) -> Plan {
     rules.retain(|(id, rule)| {
         let local = rule.local();
         let is_loop = gateways.inside(local).next();
-        let in_the_way = direct.owner_in_the_way(*id, *rule);
+        let in_the_way = direct.conflicting_owner(*id, *rule);
         let rejection = match (is_loop, in_the_way) {
             (Some((endpoint, owner)), _) => {
                 let (peer, owner) = (name(peers, *id), name(peers, *owner));
@@ -203,7 +203,7 @@ impl Direct {
 
     /// Another peer's real prefix that `rule` would hide. A default route hides nothing: it covers every other
     /// destination.
-    fn owner_in_the_way(&self, peer: PeerId, rule: Rule) -> Option<(PeerId, Prefix)> {
+    fn conflicting_owner(&self, peer: PeerId, rule: Rule) -> Option<(PeerId, Prefix)> {
         self.owners
             .overlapping(rule.local())
             .find(|(prefix, owner)| **owner != peer && prefix.len_bits() > 0)

@@ -3,8 +3,6 @@
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
-mod announce;
-pub mod announcer;
 pub mod condition_writer;
 pub mod connection;
 mod connectivity;
@@ -19,6 +17,8 @@ mod probe;
 mod report;
 mod settings;
 mod state;
+pub mod status_reporter;
+mod status_task;
 
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};

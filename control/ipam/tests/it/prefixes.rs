@@ -271,7 +271,7 @@ async fn addresses_are_allocated_in_order_and_released() {
         }
         create(api.clone(), &serde_json::from_value::<IP>(object).expect("an IP")).await;
     };
-    let given = async |name: &str| {
+    let allocated = async |name: &str| {
         until(async || api.get(name).await.expect("it").status.is_some()).await;
         let status = api.get(name).await.expect("it").status.expect("it");
         [status.ip, status.cidr].map(Option::unwrap_or_default)
@@ -283,7 +283,7 @@ async fn addresses_are_allocated_in_order_and_released() {
     assert_eq!(world.events("IP", "early").await[0].0, "NetworkMissing");
     world.install("10.244.0.0/16", "10.96.0.0/12").await;
     // The first one masquerades unknown sources.
-    assert_eq!(given("early").await, ["10.70.0.1", "10.70.0.0/16"]);
+    assert_eq!(allocated("early").await, ["10.70.0.1", "10.70.0.0/16"]);
     let early = api.get("early").await.unwrap();
     assert_eq!(early.finalizers(), ["ip.ipam.liqo.io/finalizer"]);
     assert_eq!(early.labels()["ipam.liqo.io/network-namespace"], INSTALLED);
@@ -291,10 +291,10 @@ async fn addresses_are_allocated_in_order_and_released() {
 
     // Released addresses are not allocated again at once.
     ask("second", Value::Null).await;
-    assert_eq!(given("second").await[0], "10.70.0.2");
+    assert_eq!(allocated("second").await[0], "10.70.0.2");
     world.delete::<IP>(TENANT, "early").await;
     ask("third", Value::Null).await;
-    assert_eq!(given("third").await[0], "10.70.0.3");
+    assert_eq!(allocated("third").await[0], "10.70.0.3");
 
     // Once round, and then there is none left.
     let small: Network = serde_json::from_value(json!({
@@ -306,13 +306,13 @@ async fn addresses_are_allocated_in_order_and_released() {
     let small = json!({"name": "small", "namespace": TENANT});
     for (name, expected) in [("a", "10.7.0.2"), ("b", "10.7.0.3")] {
         ask(name, small.clone()).await;
-        assert_eq!(given(name).await, [expected, "10.7.0.0/30"]);
+        assert_eq!(allocated(name).await, [expected, "10.7.0.0/30"]);
     }
     ask("c", small).await;
     until(async || !world.events("IP", "c").await.is_empty()).await;
     assert_eq!(world.events("IP", "c").await[0].0, "NetworkExhausted");
     world.delete::<IP>(TENANT, "a").await;
-    assert_eq!(given("c").await[0], "10.7.0.2");
+    assert_eq!(allocated("c").await[0], "10.7.0.2");
 
     for name in ["second", "third", "b", "c"] {
         world.delete::<IP>(TENANT, name).await;

@@ -215,14 +215,14 @@ pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
 
 /// Checks that no two prefixes in statuses overlap.
 pub(crate) fn assert_no_two_owners(networks: &[Network]) {
-    let given = networks.iter().filter_map(|network| {
+    let allocated = networks.iter().filter_map(|network| {
         let cidr = network.status.as_ref()?.cidr.as_deref()?;
         let is_shared = network.labels().contains_key("ipam.liqo.io/network-shared");
         Some((network.name_any(), prefix(cidr), is_shared))
     });
-    let given: Vec<_> = given.collect();
-    for (place, (name, one, is_shared)) in given.iter().enumerate() {
-        for (other_name, other, is_other_shared) in &given[place + 1..] {
+    let allocated: Vec<_> = allocated.collect();
+    for (place, (name, one, is_shared)) in allocated.iter().enumerate() {
+        for (other_name, other, is_other_shared) in &allocated[place + 1..] {
             let may_overlap = *is_shared && *is_other_shared;
             assert!(may_overlap || !one.overlaps(*other), "{name} {one} {other_name} {other}");
         }

@@ -18,7 +18,7 @@ const CALLS_PER_DEADLINE: u32 = 3;
 const PERIODS_PER_SUCCESSION: u32 = 2;
 
 /// How often a replica that has released the Lease looks for its successor in one retry period.
-const LOOKS_PER_PERIOD: u32 = 10;
+const POLLS_PER_PERIOD: u32 = 10;
 
 /// The periods of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Elector {
                 if self.election.has_successor().await.unwrap_or(false) {
                     return;
                 }
-                sleep(self.times.retry_period / LOOKS_PER_PERIOD).await;
+                sleep(self.times.retry_period / POLLS_PER_PERIOD).await;
             }
         });
 

@@ -126,7 +126,7 @@ impl Kernel {
                     && found.mac == Some(wanted.mac)
                     && found.mtu_bytes == wanted.mtu_bytes;
                 if !is_right {
-                    self.settle_device(found.index, wanted).await?;
+                    self.ensure_device(found.index, wanted).await?;
                 }
                 return Ok(found.index);
             }
@@ -151,13 +151,13 @@ impl Kernel {
             operation: format!("find {wanted}"),
             source: io::ErrorKind::NotFound.into(),
         })?;
-        self.settle_device(index, wanted).await?;
+        self.ensure_device(index, wanted).await?;
 
         Ok(index)
     }
 
     /// Sets what can be changed while packets pass.
-    async fn settle_device(&self, index: u32, wanted: &Overlay) -> Result<(), KernelError> {
+    async fn ensure_device(&self, index: u32, wanted: &Overlay) -> Result<(), KernelError> {
         let failed = || KernelError::of(format!("set up {wanted}"));
         answer(self.handle.link().change(settings(index, wanted)).execute())
             .await

@@ -29,7 +29,7 @@ async fn missing_objects_are_reported_and_awaited() {
     );
     let own = json!({"spec": {"secretRef": {"name": "own-keys"}}});
     let servers = world.api::<GatewayServer>();
-    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
+    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a change");
     world.apply(include_str!("../../../../deploy/liqo/server.yaml")).await;
     // On the user's object, though the template has made another object from it.
     let note = world.event_note_of("GatewayServer", "MissingSecretRef").await;
@@ -107,7 +107,7 @@ async fn labelled_templates_of_other_kinds_are_used() {
     };
     let servers = world.api::<GatewayServer>();
     let parameters = PatchParams::default();
-    servers.patch("milan", &parameters, &refer("Tube", "t")).await.expect("a wish");
+    servers.patch("milan", &parameters, &refer("Tube", "t")).await.expect("a change");
     let note = world.event_note("TemplateMissing").await;
     assert!(
         note.contains("Tube of example.com/v1 is no kind of gateway template: label its"),
@@ -137,7 +137,7 @@ async fn labelled_templates_of_other_kinds_are_used() {
                 template: {metadata: {name: "tube-{{ .Name }}"}, spec: {width: "{{ .Spec.MTU }}"}}}}"#,
         )
         .await;
-    servers.patch("milan", &parameters, &refer("TubeTemplate", "t")).await.expect("a wish");
+    servers.patch("milan", &parameters, &refer("TubeTemplate", "t")).await.expect("a change");
 
     let tubes = world.of_kind("example.com/v1", "Tube", NAMESPACE);
     let child =

@@ -8,7 +8,7 @@ const OF_OPERATOR: [&str; 4] =
     ["OperatorMissing", "OperatorNotReady", "NobodyLeads", "RightsMissing"];
 
 /// Problems that a working operator would solve, beside those of gateways.
-const LEFT_UNDONE: [&str; 4] = ["NotConfigured", "NoPrefix", "NoAddress", "NobodyLeads"];
+const CONSEQUENCES: [&str; 4] = ["NotConfigured", "NoPrefix", "NoAddress", "NobodyLeads"];
 
 /// The steps from a template to a connection: a problem of a step may follow from one of an earlier step.
 const WAY: [&[&str]; 8] = [
@@ -77,7 +77,7 @@ fn cause(finding: &Finding, all: &[Finding], pairs: &[[String; 2]]) -> Option<us
             && cause.reason != finding.reason
     };
     let operator = || {
-        let is_left_undone = later.is_some() || LEFT_UNDONE.contains(&finding.reason);
+        let is_left_undone = later.is_some() || CONSEQUENCES.contains(&finding.reason);
         errors().find(|(_, cause)| is_left_undone && is_of_operator(cause)).map(|(place, _)| place)
     };
 
@@ -175,7 +175,7 @@ mod tests {
             .concat()
             .into_iter()
             .chain(OF_OPERATOR)
-            .chain(LEFT_UNDONE)
+            .chain(CONSEQUENCES)
             .chain(["Other"])
             .collect();
         let sides = prop::sample::select(vec![Side::Local, Side::Remote]);

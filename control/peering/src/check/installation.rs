@@ -172,14 +172,14 @@ fn unserved(facts: &Facts) -> Vec<Finding> {
 
 /// Prefixes with two meanings.
 fn overlaps(networks: &[Network]) -> Vec<Finding> {
-    let given = networks.iter().filter_map(|network| {
-        let (prefix, is_shared) = prefixes::given(network)?;
+    let allocated = networks.iter().filter_map(|network| {
+        let (prefix, is_shared) = prefixes::allocated(network)?;
         Some((network, prefix, is_shared))
     });
-    let given: Vec<_> = given.collect();
+    let allocated: Vec<_> = allocated.collect();
     let mut findings = Vec::new();
-    for (place, (network, prefix, is_shared)) in given.iter().enumerate() {
-        for (other, other_prefix, is_other_shared) in given.iter().skip(place + 1) {
+    for (place, (network, prefix, is_shared)) in allocated.iter().enumerate() {
+        for (other, other_prefix, is_other_shared) in allocated.iter().skip(place + 1) {
             if !prefix.overlaps(*other_prefix) || (*is_shared && *is_other_shared) {
                 continue;
             }

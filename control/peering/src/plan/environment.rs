@@ -43,17 +43,17 @@ impl fmt::Display for NodeConflict {
 /// Every node whose address lies in an allocated prefix of another purpose. Shared prefixes, such as those of pods and
 /// reserved ones, do not count: they may overlap others.
 pub(in super::super) fn node_conflicts(networks: &[Network], nodes: &[Node]) -> Vec<NodeConflict> {
-    let given = networks.iter().filter_map(|network| match prefixes::given(network)? {
+    let allocated = networks.iter().filter_map(|network| match prefixes::allocated(network)? {
         (prefix, false) => Some((network, prefix)),
         (_, true) => None,
     });
-    let given: Vec<_> = given.collect();
+    let allocated: Vec<_> = allocated.collect();
     let mut conflicts = Vec::new();
     for node in nodes {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let addresses = addresses.filter_map(|address| address.address.parse::<IpAddr>().ok());
         for address in addresses {
-            let around = given.iter().filter(|(_, prefix)| prefix.contains(address));
+            let around = allocated.iter().filter(|(_, prefix)| prefix.contains(address));
             conflicts.extend(around.map(|(network, prefix)| NodeConflict {
                 node: node.name_any(),
                 address,

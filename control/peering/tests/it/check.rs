@@ -18,7 +18,7 @@ use super::plan::{Seen, audit, change, reader};
 use super::world::{RecordedReport, contact_of, desired, pair_of};
 
 /// Reports the problems of joined clusters, and no more once they are solved.
-pub(crate) async fn finds_what_is_wrong(world: &World) {
+pub(crate) async fn problems_are_found(world: &World) {
     let report = RecordedReport::default();
     let audited = audit(world, "auditor").await;
     world.set_work(Work::All).await;

@@ -45,5 +45,5 @@ async fn a_plan_predicts_the_result() {
     let Some(world) = World::start().await else { return };
 
     plan::predictions(&world).await;
-    check::finds_what_is_wrong(&world).await;
+    check::problems_are_found(&world).await;
 }

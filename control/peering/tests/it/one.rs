@@ -27,16 +27,16 @@ pub(crate) async fn verbs_about_one_cluster(world: &World) {
     let before = world.content().await;
 
     writes_down_what_it_would_make(&context, &report).await;
-    finds_what_is_wrong(&context, &report).await;
+    problems_are_found(&context, &report).await;
     assert_eq!(world.content().await, before);
 
     world.set_work(Work::Prefixes).await;
-    says_what_is_not_ready(&context, &report).await;
+    states_that_are_not_ready_are_shown(&context, &report).await;
     world.set_work(Work::All).await;
     makes_and_waits(&context, &report).await;
     overwrites_only_when_allowed(world, &context, &report).await;
-    tells_the_other_cluster(&context, &report).await;
-    shows_what_there_is(&context, &report).await;
+    objects_for_the_other_cluster_are_printed(&context, &report).await;
+    the_state_is_shown(&context, &report).await;
     deletes(&context, &report).await;
 
     makes_the_namespace_of_a_peering(world, &report).await;
@@ -94,7 +94,7 @@ async fn write_down(
     create(context, wanted, options, report.session()).await.unwrap().unwrap()
 }
 
-async fn finds_what_is_wrong(context: &ClusterContext, report: &RecordedReport) {
+async fn problems_are_found(context: &ClusterContext, report: &RecordedReport) {
     let missing_namespace =
         ClusterContext { namespace: Some("missing".to_owned()), ..context.clone() };
     let mut other_template = server();
@@ -135,7 +135,7 @@ async fn finds_what_is_wrong(context: &ClusterContext, report: &RecordedReport) 
     assert_eq!(error.to_string(), "no peering with cluster \"cl01\"; there is none");
 }
 
-async fn says_what_is_not_ready(context: &ClusterContext, report: &RecordedReport) {
+async fn states_that_are_not_ready_are_shown(context: &ClusterContext, report: &RecordedReport) {
     let short = report.session_of(std::time::Duration::from_millis(500));
     let error = create(context, &server(), WAITS, short).await.unwrap_err().to_string();
     assert!(error.contains("GatewayServer server to be ready"), "{error}");
@@ -203,7 +203,10 @@ async fn overwrites_only_when_allowed(
     }
 }
 
-async fn tells_the_other_cluster(context: &ClusterContext, report: &RecordedReport) {
+async fn objects_for_the_other_cluster_are_printed(
+    context: &ClusterContext,
+    report: &RecordedReport,
+) {
     let wanted = Generate::Configuration;
     let text = generate(context, &wanted, Format::Yaml, report.session()).await.unwrap();
     assert_eq!(
@@ -240,7 +243,7 @@ async fn tells_the_other_cluster(context: &ClusterContext, report: &RecordedRepo
     assert_eq!(key.public_key.unwrap().0, format!("{:x<32}", "server").into_bytes());
 }
 
-async fn shows_what_there_is(context: &ClusterContext, report: &RecordedReport) {
+async fn the_state_is_shown(context: &ClusterContext, report: &RecordedReport) {
     let found = info(context, report.session()).await.unwrap();
     assert_eq!(
         found.text(false),

@@ -201,7 +201,7 @@ pub(crate) async fn predictions(world: &World) {
     let again = plan_connect(&audited, &wanted, None, report.session()).await.expect("a plan");
     assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
 
-    taking_apart(world, &audited, &report).await;
+    disconnection(world, &audited, &report).await;
     initialize(&pair_of(world), report.session()).await.expect("both know of each other");
     for context in [&audited.local, &audited.remote] {
         settled(context, &Proposal::Apply { objects: Vec::new() }, &report).await;
@@ -211,7 +211,7 @@ pub(crate) async fn predictions(world: &World) {
 }
 
 /// Exactly the predicted objects are deleted: first gateways, then the prefixes as well.
-async fn taking_apart(world: &World, audited: &Pair, report: &RecordedReport) {
+async fn disconnection(world: &World, audited: &Pair, report: &RecordedReport) {
     gateways(world).await;
     let before = world.content().await;
 
@@ -356,14 +356,14 @@ async fn another_prefix(world: &World, audited: &Pair, report: &RecordedReport) 
     assert_true(&predicted, 0, &world.local).await;
 
     // The prefixes of the installation are taken by then, and not allocated again.
-    let given = after(&predicted, 0, "Configuration", name, "status.remote.cidr.pod[0]");
-    let cidr = given.as_str().expect("a prefix").parse().expect("a prefix");
+    let allocated = after(&predicted, 0, "Configuration", name, "status.remote.cidr.pod[0]");
+    let cidr = allocated.as_str().expect("a prefix").parse().expect("a prefix");
     let proposal = Proposal::Network { name: "external-cidr".to_owned(), cidr };
     let predicted = plan(&audited.local, &proposal, None, report.session()).await.expect("a plan");
     let change = change(&predicted, 0, "Network", "external-cidr").expect("a change");
     assert_eq!(change.action, Action::Replace);
     let cidr = change.fields.iter().find(|field| field.path == "status.cidr").expect("a field");
-    assert_ne!(cidr.after.as_ref(), Some(given), "that is allocated");
+    assert_ne!(cidr.after.as_ref(), Some(allocated), "that is allocated");
     assert!(predicted.clusters[0].notes.iter().any(|note| note.contains("cluster milan knows")));
 
     let nothing =

@@ -30,7 +30,7 @@ pub(crate) async fn two_clusters(world: &World) {
     writes_nothing_again(world, &report).await;
     keeps_what_is_not_named(world, &report).await;
     asks_before_a_gateway_is_replaced(world, &report).await;
-    makes_way_for_another_service(world).await;
+    another_service_type_replaces_the_gateway(world).await;
     updates_the_clients_address_of_the_server(world, &report).await;
     leaves_a_reversed_pair_alone(world, &report).await;
 
@@ -46,7 +46,7 @@ pub(crate) async fn two_clusters(world: &World) {
     lines.extend(["local", "remote"].map(|side| format!("({side}) {forgotten}")));
     assert_eq!(report.lines(), lines);
 
-    has_left_nothing(world, &before).await;
+    assert_nothing_left(world, &before).await;
 }
 
 /// The output of `disconnect`, with the outcome for the client and the server.
@@ -175,7 +175,7 @@ async fn asks_before_a_gateway_is_replaced(world: &World, report: &RecordedRepor
     assert_eq!(world.content().await, before);
 }
 
-async fn makes_way_for_another_service(world: &World) {
+async fn another_service_type_replaces_the_gateway(world: &World) {
     let report = RecordedReport::that_allows();
     let mut wanted = desired();
     wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
@@ -234,7 +234,7 @@ async fn leaves_a_reversed_pair_alone(world: &World, report: &RecordedReport) {
 }
 
 /// Except for the namespaces.
-async fn has_left_nothing(world: &World, before: &[String]) {
+async fn assert_nothing_left(world: &World, before: &[String]) {
     let left = async || {
         let content = world.content().await;
         let left = content.into_iter().filter(|line| !before.contains(line));

@@ -134,10 +134,10 @@ pub(crate) async fn changes_nothing(world: &World) {
     }
     assert_eq!(world.content().await, before);
 
-    names_who_cannot_be_asked(world).await;
+    unreachable_servers_are_named(world).await;
 }
 
-async fn names_who_cannot_be_asked(world: &World) {
+async fn unreachable_servers_are_named(world: &World) {
     let unreachable = Config::new("http://127.0.0.1:1".parse().unwrap());
     let unreachable = strait_kube::client::client(unreachable).unwrap();
     let error = refusal(world, pair(|pair| pair.remote.client = unreachable), "unreachable")

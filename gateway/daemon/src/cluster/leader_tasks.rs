@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
-use super::{announce, probe};
-use crate::cluster::announcer::StatusReporter;
+use super::{probe, status_task};
 use crate::cluster::connection::Connections;
+use crate::cluster::status_reporter::StatusReporter;
 
 /// Runs the tasks from [`Self::begin`] to [`Self::end`].
 pub(super) struct LeaderTasks {
@@ -85,10 +85,10 @@ impl LeaderTasks {
             has_peer,
             *report_interval,
         ));
-        let announcer = StatusReporter::new(client, identity.clone(), Timestamp::now());
-        // Findings of another container are announced by that container.
+        let status_reporter = StatusReporter::new(client, identity.clone(), Timestamp::now());
+        // Findings of another container are reported by that container.
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
-        tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
+        tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
             tasks.spawn(probe::run(check.clone(), reports.clone()));
         }

@@ -15,8 +15,8 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, Connection, PublicKey};
 use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
-use strait_daemon::cluster::announcer::{Round, StatusReporter};
 use strait_daemon::cluster::connection::Connections;
+use strait_daemon::cluster::status_reporter::{Round, StatusReporter};
 use strait_plan::Desired;
 use strait_plan::conditions::{IN_FORCE, Verdict};
 use strait_plan::conncheck::State;
@@ -25,16 +25,16 @@ use strait_plan::objects::{self, Objects, Scope};
 /// One cluster and the gateway in it.
 struct World {
     tenant: Tenant,
-    announcer: StatusReporter,
+    reporter: StatusReporter,
 }
 
 impl World {
     /// `None` if no API server can run here.
     async fn new(role: &ClusterRole) -> Option<Self> {
         let tenant = Tenant::start(role).await?;
-        let announcer = StatusReporter::new(&tenant.gateway, identity(), Timestamp::now());
+        let reporter = StatusReporter::new(&tenant.gateway, identity(), Timestamp::now());
 
-        Some(Self { tenant, announcer })
+        Some(Self { tenant, reporter })
     }
 
     fn api<K>(&self) -> Api<K>
@@ -76,7 +76,7 @@ impl World {
     async fn round(&mut self, connection: Option<State>) -> Round {
         let verdicts = self.verdicts().await;
 
-        self.announcer.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
+        self.reporter.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
     }
 
     /// The verdicts on the present objects.
@@ -218,7 +218,7 @@ async fn a_configuration_reports_its_outcome() {
     );
 
     // A gateway that restarts has nothing to report.
-    world.announcer = StatusReporter::new(&world.tenant.gateway, identity(), Timestamp::now());
+    world.reporter = StatusReporter::new(&world.tenant.gateway, identity(), Timestamp::now());
     world.round(None).await;
     assert_eq!(world.events().await.len(), 2);
     assert!(world.events().await[1].ends_with("x2"));
@@ -243,7 +243,7 @@ async fn a_refused_route_makes_the_condition_false() {
         verdict.without_routes(is_it.then(|| cause.to_owned()).into_iter().collect())
     });
     let refused: Vec<_> = refused.collect();
-    world.announcer.round(&refused, None, Timestamp::now()).await.expect("an answer");
+    world.reporter.round(&refused, None, Timestamp::now()).await.expect("an answer");
     let condition = world.condition().await.expect("a condition");
     assert_eq!(summary(&condition), ["False", "RouteRefused", cause]);
 
@@ -369,7 +369,7 @@ async fn keys_and_the_connection_have_events() {
 
 /// A gateway with that role reads no `Configuration`; even so it could not write one.
 #[tokio::test]
-async fn with_liqos_role_one_complaint_covers_conditions() {
+async fn with_liqos_role_one_failure_covers_conditions() {
     let Some(mut world) = World::new(&stock_role()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;

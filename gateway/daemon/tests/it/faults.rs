@@ -25,9 +25,9 @@ use strait_api::{Connection, PublicKey};
 use strait_control_lab::roles::{no_rights, shipped_role, stock_role};
 use strait_control_lab::tenant::{NAMESPACE, Tenant, identity};
 use strait_control_lab::{ApiServer, create};
-use strait_daemon::cluster::announcer::StatusReporter;
 use strait_daemon::cluster::connection::Connections;
 use strait_daemon::cluster::object_watch::{Update, Watch};
+use strait_daemon::cluster::status_reporter::StatusReporter;
 use strait_kube::election::{Election, Role, Settings};
 use strait_plan::conncheck::{Report, State};
 use strait_plan::objects::{Objects, Remapping, Scope};
@@ -223,7 +223,7 @@ async fn missing_writes_are_made_after_the_fault() {
     let connections: Api<Connection> = Api::namespaced(admin, NAMESPACE);
     let mut kept = Connections::new(gateway.clone(), identity());
     let mut election = Election::new(gateway.clone(), &identity(), settings());
-    let mut announcer = StatusReporter::new(&gateway, identity(), Timestamp::now());
+    let mut reporter = StatusReporter::new(&gateway, identity(), Timestamp::now());
     kept.ensure().await.expect("it is made");
     try_acquire(&mut election).await.expect("there is no other candidate");
     assert_eq!(election.role(), Role::Leader);
@@ -240,14 +240,14 @@ async fn missing_writes_are_made_after_the_fault() {
         let refused = async {
             let reported = kept.report(&report, Timestamp::now(), Duration::ZERO).await;
             let acquired = try_acquire(&mut election).await;
-            let announced = announcer.round(&[], Some(state), Timestamp::now()).await;
-            (reported.is_err(), acquired.is_err(), announced)
+            let round = reporter.round(&[], Some(state), Timestamp::now()).await;
+            (reported.is_err(), acquired.is_err(), round)
         };
-        let ((reported, acquired, announced), ()) = tokio::join!(refused, over);
+        let ((reported, acquired, round), ()) = tokio::join!(refused, over);
         // Silence ends with the first call; later ones are answered.
         assert!(reported && (acquired || fault == Fault::Silent), "{fault:?}");
         assert_eq!(election.role(), Role::Leader, "{fault:?}");
-        if let (Ok(round), Fault::Forbidden) = (&announced, fault) {
+        if let (Ok(round), Fault::Forbidden) = (&round, fault) {
             assert_eq!(round.failures.len(), 1, "{round:?}");
         }
 

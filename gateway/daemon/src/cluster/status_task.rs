@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use crate::cluster::announcer::{Round, StatusReporter};
+use crate::cluster::status_reporter::{Round, StatusReporter};
 
 /// First and longest pause between attempts while the API server does not answer; the first is also the minimum
 /// between rounds.
@@ -18,7 +18,7 @@ const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30
 
 /// Writes changed `verdicts`, and the state of the connection check if there is one.
 pub(super) async fn run(
-    mut announcer: StatusReporter,
+    mut reporter: StatusReporter,
     mut verdicts: watch::Receiver<Vec<Verdict>>,
     mut checked: Option<watch::Receiver<Report>>,
 ) {
@@ -29,7 +29,7 @@ pub(super) async fn run(
     loop {
         let current = verdicts.borrow_and_update().clone();
         let state = checked.as_ref().map(|reports| reports.borrow().state);
-        let round = announcer.round(&current, state, Timestamp::now()).await;
+        let round = reporter.round(&current, state, Timestamp::now()).await;
         failure.log(&round);
         match round {
             Ok(Round { failures: complaints, again }) => {
