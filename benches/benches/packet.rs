@@ -9,7 +9,8 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use remap::{Cluster, PeerId, Prefix, Rule, Table, checksum};
 use strait_benches::frame::{self, SEGMENT_BYTES};
 use strait_packet::Header;
-use strait_packet::rewrite::{self, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite;
 use strait_packet::segment::Segments;
 
 fn sums(criterion: &mut Criterion) {

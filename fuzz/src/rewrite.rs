@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use strait_packet::ecn::Ecn;
-use strait_packet::rewrite::{self, Checksum, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite::{self, Checksum};
 use strait_packet::{Header, icmp};
 
 use crate::oracle::{Covered, Layout, checksums, octets, recompute, with_canonical_zeros};

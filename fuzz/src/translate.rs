@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
-use strait_engine::translate::{self, Context, FlowAccess};
+use strait_engine::flows::FlowAccess;
+use strait_engine::translate::{self, Context};
 use strait_engine::{Engine, PeerConfig, Settings};
 use strait_packet::Header;
 use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};

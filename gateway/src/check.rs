@@ -12,7 +12,7 @@ use crate::operator::public_of;
 ///
 /// # Errors
 ///
-/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; errors [`cli::check`] [`commands::check`] for
+/// [`Findings`](strait_daemon::config::Findings) if the configuration is wrong; as [`cli::check`] for
 /// clusters.
 pub(crate) fn run(args: &TypedCheck) -> anyhow::Result<ExitCode> {
     let Some(file) = args.config() else { return cli::check(args, public_of) };

@@ -1,7 +1,7 @@
 //! What nodes report on the routes to a remote cluster, as the condition [`NODE_ROUTES`] of its `Configuration`.
 //!
 //! All nodes share one condition, as its status depends on all of them. Its message is a list of the reports of single
-//! nodes, each after the name of its node. A node changes its own part only; [one of them](reporter) also writes the
+//! nodes, each after the name of its node. A node changes its own part only; one of them (`reporter`) also writes the
 //! condition where no node has a problem, and removes the parts of deleted nodes.
 //!
 //! # Invariants
@@ -58,7 +58,7 @@ pub struct Statement {
     pub node: String,
     /// What is wrong, if anything is.
     pub problem: Option<String>,
-    /// All nodes, if this one is the [`reporter`].
+    /// All nodes, if this one is the `reporter`.
     pub reports_for: Option<BTreeSet<String>>,
 }
 

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! What is refused and why (see [`crate::objects`] and [`crate::plan`]), which changes become Events (see
+//! What is refused and why (see [`crate::objects`] and [`plan()`](crate::plan())), which changes become Events (see
 //! `strait_daemon::cluster`).
 
 mod causes;

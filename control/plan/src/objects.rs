@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Contradictions between peers (see [`crate::plan`]).
+//! Contradictions between peers (see [`plan()`](crate::plan())).
 
 mod configuration;
 mod key;

@@ -13,7 +13,8 @@ use strait_engine::Engine;
 use strait_engine::explain::{
     Content, Direction, Explanation, Question, QuestionError, Situation, explain,
 };
-use strait_engine::translate::{Context, FlowAccess};
+use strait_engine::flows::FlowAccess;
+use strait_engine::translate::Context;
 use strait_host::interface::interface_flag;
 use strait_host::stdout;
 use strait_io::Monitor;

@@ -11,13 +11,21 @@ use remap::masquerade::{
 };
 
 use super::Settings;
-use super::translate::FlowAccess;
 use strait_packet::DropReason;
 use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header, mss};
 
 /// The realm of flows to hosts of this cluster that have an external address of their own.
 pub const OWN_REALM: u32 = 0;
+
+/// What a translation may do to the flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowAccess {
+    /// Add flows and refresh them: for packets that are forwarded.
+    Update,
+    /// Read only: for packets that are explained.
+    ReadOnly,
+}
 
 /// Flow state. Shared by both directions, without a lock between them.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use remap::masquerade::Tick;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
+use super::flows::FlowAccess;
 use super::loop_guard::{EndpointCache, LoopGuard};
-use super::translate::FlowAccess;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::path::Path;

@@ -13,6 +13,7 @@ use remap::masquerade::Tick;
 use super::idle_peers::IdlePeers;
 use super::inbound::Received;
 use super::keyring::Keyring;
+use super::staged::seal_staged;
 use super::{Accounts, Flows, Forwarding};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
@@ -249,11 +250,4 @@ fn note_answer(
 /// Counts what was appended to the first `before` bytes of `out` as sent to `peer`.
 fn count_sent(peer: &Peer, before: usize, out: &TransmitBatch) {
     peer.transmit.bytes.add(as_u64(out.len().saturating_sub(before)));
-}
-
-/// Seals the staged packets of `peer`. Those that do not fit into `out` are sealed by the next call.
-pub(super) fn seal_staged(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) {
-    let sealed = peer.tunnel.seal_staged(path, out, now);
-    peer.transmit.packets.add(sealed.packets);
-    peer.transmit.bytes.add(sealed.bytes);
 }

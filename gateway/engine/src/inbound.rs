@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use remap::{PeerId, Reader};
 
-use super::flows::Flows;
-use super::handshakes::seal_staged;
-use super::translate::{self, Context, FlowAccess};
+use super::flows::{FlowAccess, Flows};
+use super::staged::seal_staged;
+use super::translate::{self, Context};
 use super::{Accounts, Forwarding};
 use strait_packet::DropReason;
 use strait_packet::buffer::{PacketBatch, TransmitBatch};

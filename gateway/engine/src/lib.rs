@@ -45,6 +45,7 @@ mod keyring;
 mod loop_guard;
 pub mod outbound;
 pub mod peer_matcher;
+mod staged;
 pub mod translate;
 
 use std::collections::{HashMap, HashSet};

@@ -25,7 +25,7 @@ use arc_swap::ArcSwapOption;
 use remap::masquerade::Tick;
 
 use super::Forwarding;
-use super::translate::FlowAccess;
+use super::flows::FlowAccess;
 use strait_packet::path::{LocalPort, canonical};
 use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header};

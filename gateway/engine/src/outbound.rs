@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use remap::Reader;
 
-use super::flows::Flows;
+use super::flows::{FlowAccess, Flows};
 use super::icmp_errors::IcmpErrors;
 use super::initiation_fanout;
 use super::loop_guard::{self, UDP_HEADER_BYTES};
-use super::translate::{self, Context, FlowAccess, Outgoing};
+use super::translate::{self, Context, Outgoing};
 use super::{Forwarding, Settings};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};

@@ -17,11 +17,12 @@ use std::net::IpAddr;
 
 use remap::masquerade::{Pool, Tick};
 
-use super::flows::Flows;
+use super::flows::{FlowAccess, Flows};
 use super::{Forwarding, Route};
 use strait_packet::DropReason;
 use strait_packet::icmp::Embedded;
-use strait_packet::rewrite::{self, Checksum, Mismatch, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite::{self, Checksum, Mismatch};
 use strait_packet::{Header, Transport, mss};
 use strait_wg::Peer;
 
@@ -62,15 +63,6 @@ impl Context<'_> {
     ) -> u32 {
         hairpin::realm(self, protocol, destination, source)
     }
-}
-
-/// What a translation may do to the flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowAccess {
-    /// Add flows and refresh them: for packets that are forwarded.
-    Update,
-    /// Read only: for packets that are explained.
-    ReadOnly,
 }
 
 /// Where a packet from the cluster goes.

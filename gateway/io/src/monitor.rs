@@ -12,7 +12,8 @@ use super::clock::{self, Calendar};
 use super::worker::Shared;
 use strait_engine::Forwarding;
 use strait_engine::explain::{self, Explanation, Question, QuestionError, Situation};
-use strait_engine::translate::{Context, FlowAccess};
+use strait_engine::flows::FlowAccess;
+use strait_engine::translate::Context;
 use strait_packet::counters::{self, as_u64};
 use strait_wg::{Peer, PublicKey};
 

@@ -1,6 +1,5 @@
 //! The ports of a packet, or the identifier of an echo.
 
-use super::rewrite::Side;
 use super::{Fragment, Header, field};
 
 const ICMP: u8 = 1;
@@ -11,6 +10,15 @@ const UDP_LITE: u8 = 136;
 
 /// The offset of the identifier of an ICMP echo, in bytes from the start of the ICMP header.
 const IDENTIFIER_OFFSET: usize = 4;
+
+/// Which address, or which port, of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+}
 
 /// The ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use remap::checksum::{Delta, adjust, adjust_partial};
 
 use super::ecn::Ecn;
 use super::icmp::Embedded;
+use super::ports::Side;
 use super::{Header, field};
 
 pub use port::{embedded_port, port};
@@ -20,15 +21,6 @@ pub use port::{embedded_port, port};
 mod port;
 #[cfg(test)]
 mod tests;
-
-/// Which address of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The source.
-    Source,
-    /// The destination.
-    Destination,
-}
 
 /// What the transport checksum field of a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

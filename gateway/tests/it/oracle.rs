@@ -14,6 +14,7 @@ use remap::{Cluster, PeerId, Prefix, Rule, Table};
 use strait_lab::Layout;
 use strait_packet::Header;
 use strait_packet::icmp;
+use strait_packet::ports;
 use strait_packet::rewrite::{self, Checksum};
 
 use crate::harness::compare::{one_hop_later, with_one_zero};
@@ -140,15 +141,15 @@ fn translate(table: &Table, from: Side, mut packet: Vec<u8>) -> Vec<u8> {
     let embedded = icmp::embedded(&packet, &header);
     let (side, to, embedded_side, embedded_to) = match from {
         Side::Cluster => (
-            rewrite::Side::Destination,
+            ports::Side::Destination,
             table.outbound(header.destination()).map(|route| route.destination),
-            rewrite::Side::Source,
+            ports::Side::Source,
             embedded.and_then(|quoted| table.outbound(quoted.source())).map(|r| r.destination),
         ),
         Side::Tunnel => (
-            rewrite::Side::Source,
+            ports::Side::Source,
             table.inbound(REMOTE, header.source()),
-            rewrite::Side::Destination,
+            ports::Side::Destination,
             embedded.and_then(|quoted| table.inbound(REMOTE, quoted.destination())),
         ),
     };

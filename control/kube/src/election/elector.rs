@@ -82,7 +82,7 @@ impl Elector {
         self.holds
     }
 
-    /// See [`Election::left`].
+    /// See [`Election::peer_endpoint_of_leader`].
     #[must_use]
     pub const fn peer_endpoint_of_leader(&self) -> Option<SocketAddr> {
         self.election.peer_endpoint_of_leader()
@@ -94,7 +94,7 @@ impl Elector {
         self.election.continue_after(Instant::now().into_std(), Timestamp::now())
     }
 
-    /// See [`Election::leave`].
+    /// See [`Election::set_peer_endpoint`].
     pub const fn set_peer_endpoint(&mut self, endpoint: SocketAddr) {
         self.election.set_peer_endpoint(endpoint);
     }

@@ -45,7 +45,7 @@ impl EventHistory {
         self.reported = keys.collect();
     }
 
-    /// The Event for a verdict that was [seen](Self::see), if one is due.
+    /// The Event for a verdict that was [kept](Self::update), if one is due.
     #[must_use]
     pub(super) fn of_verdict(&self, verdict: &Verdict) -> Option<Event> {
         let former = self.reported.get(&verdict.key()).and_then(Option::as_ref);

@@ -83,7 +83,7 @@ impl StatusReporter {
     ///
     /// # Errors
     ///
-    /// [`Away`]. Nothing is lost: another round writes what is missing.
+    /// [`ServerAway`]. Nothing is lost: another round writes what is missing.
     pub async fn round(
         &mut self,
         verdicts: &[Verdict],

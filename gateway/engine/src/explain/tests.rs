@@ -8,7 +8,7 @@ use std::time::Instant;
 use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
-use crate::translate::FlowAccess;
+use crate::flows::FlowAccess;
 use crate::{Engine, PeerConfig, Settings};
 use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;

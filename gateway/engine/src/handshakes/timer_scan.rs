@@ -4,8 +4,9 @@ use std::iter::Chain;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{count_sent, seal_staged};
+use super::count_sent;
 use crate::idle_peers::IdlePeers;
+use crate::staged::seal_staged;
 use crate::{Accounts, Forwarding, initiation_fanout};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use remap::Table;
 
 use super::*;
-use crate::translate::{Context, FlowAccess, route};
+use crate::flows::FlowAccess;
+use crate::translate::{Context, route};
 use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::DropReason;
 use strait_packet::fixtures::{Extension, Packet, TCP, tcp, udp};

@@ -8,7 +8,8 @@ use super::{Context, Endpoint, has_address, write, write_embedded};
 use crate::flows::{OWN_REALM, OriginalPacket};
 use strait_packet::DropReason;
 use strait_packet::icmp::{self, Embedded};
-use strait_packet::rewrite::{Checksum, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite::Checksum;
 use strait_packet::{Header, ports::Ports};
 
 /// How many realms are searched for the host behind a shared address: that of this cluster and those of the first

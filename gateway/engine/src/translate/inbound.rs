@@ -9,7 +9,8 @@ use crate::flows::OriginalPacket;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::icmp::{self, Embedded};
-use strait_packet::rewrite::{Checksum, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite::Checksum;
 use strait_wg::Peer;
 
 /// Checks that the peer may send `packet`, and translates it to the addresses that this cluster knows.

@@ -10,7 +10,8 @@ use crate::Route;
 use crate::flows::{Answer, OriginalPacket};
 use strait_packet::DropReason;
 use strait_packet::icmp::{self, Embedded};
-use strait_packet::rewrite::{Checksum, Side};
+use strait_packet::ports::Side;
+use strait_packet::rewrite::Checksum;
 use strait_packet::{Header, ports::Ports};
 
 /// Where a packet goes, if it can be translated. Changes neither the packet nor the flows.

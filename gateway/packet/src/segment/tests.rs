@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::super::fixtures::{
     Extension, Packet, any_address, cut, naive_sum, noise, put, tcp, udp, word,
 };
-use super::super::rewrite::{self, Checksum, Side};
+use super::super::ports::Side;
+use super::super::rewrite::{self, Checksum};
 use super::*;
 
 proptest! {
