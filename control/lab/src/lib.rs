@@ -21,14 +21,15 @@ pub mod peering;
 pub mod roles;
 pub mod tenant;
 
+mod processes;
+mod programs;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -42,21 +43,19 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use kube::{Client, Resource, ResourceExt as _};
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use strait_api::crd;
 use tempfile::TempDir;
 
+use processes::{
+    AUDIT_LOG, AUDIT_POLICY_FILE, TOKEN, free_ports, start_etcd, start_server, write_credentials,
+};
+
+pub use programs::{assets, go_build};
+
 /// The time that a slow machine needs to start both.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The token of the administrator of every server, which serves this test only.
-const TOKEN: &str = "strait-test-administrator";
-
-/// In the folder of a server with an audit log: which calls are logged, and where.
-const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
-const AUDIT_LOG: &str = "audit.log";
 
 /// The calls that [`ApiServer::start_audited`] logs: those of service accounts.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -67,12 +66,6 @@ rules:
   userGroups: [\"system:serviceaccounts\"]
 - level: None
 ";
-
-/// The part before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
-const P256_PUBLIC_KEY: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
-    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
 
 /// A cluster without nodes.
 pub struct ApiServer {
@@ -372,182 +365,6 @@ where
     api.create(&PostParams::default(), object)
         .await
         .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
-}
-
-/// The folder with `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built here.
-///
-/// # Errors
-///
-/// If they cannot be built; the text is the cause.
-pub fn assets() -> Result<&'static PathBuf, &'static String> {
-    static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-
-    ASSETS
-        .get_or_init(|| match std::env::var_os("KUBEBUILDER_ASSETS") {
-            Some(folder) => Ok(PathBuf::from(folder)),
-            None => build(),
-        })
-        .as_ref()
-}
-
-fn build() -> Result<PathBuf, String> {
-    let server = go_build("kube-apiserver", ".")?;
-    let folder = server.parent().unwrap_or(&server).to_owned();
-    // One program, which acts by its name.
-    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
-        if fs::read_link(&other).is_err() {
-            let _ = fs::remove_file(&other);
-            symlink(&server, &other)
-                .or_else(unless_exists)
-                .map_err(|error| format!("{}: {error}", other.display()))?;
-        }
-    }
-
-    Ok(folder)
-}
-
-/// A test in another process may have been faster.
-fn unless_exists(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
-}
-
-/// Builds a package of the Go module `apiserver` into the target directory and returns the path of the program.
-/// What another test has built from the same sources is not built again.
-///
-/// # Errors
-///
-/// If it cannot be built; the text is the cause.
-pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
-    let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");
-    let with_path = |path: &Path| format!("{}: ", path.display());
-    fs::create_dir_all(&folder).map_err(|error| with_path(&folder) + &error.to_string())?;
-    let mut sources = Vec::new();
-    for file in ["go.mod", "go.sum", "main.go"].map(|name| source.join(name)) {
-        sources.extend(fs::read(&file).map_err(|error| with_path(&file) + &error.to_string())?);
-    }
-    let (path, stamp) = (folder.join(program), folder.join(format!("{program}.sources")));
-    // Tests run in several processes. The lock ends with this function.
-    let lock = fs::File::create(folder.join("lock")).and_then(|lock| lock.lock().map(|()| lock));
-    let _lock = lock.map_err(|error| with_path(&folder) + &error.to_string())?;
-    if path.is_file() && fs::read(&stamp).is_ok_and(|built| built == sources) {
-        return Ok(path);
-    }
-
-    say(&format!("building {program}; without a cache that takes minutes"));
-    let status = Command::new("go")
-        .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
-        .arg(&path)
-        .arg(package)
-        .current_dir(source)
-        .status()
-        .map_err(|error| {
-            format!("go cannot be run ({error}), and KUBEBUILDER_ASSETS is not set")
-        })?;
-    if !status.success() {
-        return Err(format!("go build ended with {status}"));
-    }
-    fs::write(&stamp, sources).map_err(|error| with_path(&stamp) + &error.to_string())?;
-
-    Ok(path)
-}
-
-/// The target directory of cargo. Tests are in `deps` of a profile of it.
-fn target() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-
-    program.ancestors().nth(3).map(Path::to_owned)
-}
-
-/// A user who may do everything, and the key that signs the tokens of service accounts.
-fn write_credentials(folder: &Path) {
-    let random = ring::rand::SystemRandom::new();
-    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
-    let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).expect("a key");
-    let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).expect("that key");
-    let public = [&P256_PUBLIC_KEY[..], key.public_key().as_ref()].concat();
-
-    for (name, label, bytes) in [
-        ("service-account.key", "PRIVATE KEY", document.as_ref()),
-        ("service-account.pub", "PUBLIC KEY", &public),
-    ] {
-        let text = STANDARD.encode(bytes);
-        let pem = format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
-        fs::write(folder.join(name), pem).expect("a key file");
-    }
-    fs::write(folder.join("users.csv"), format!("{TOKEN},admin,admin,system:masters\n"))
-        .expect("a token file");
-}
-
-fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16) -> Child {
-    let (client, peer) =
-        (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
-
-    start(
-        &assets.join("etcd"),
-        folder,
-        &[
-            format!("--data-dir={}", folder.join("etcd").display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-            "--log-level=error".to_owned(),
-            // The data need not survive a power failure.
-            "--unsafe-no-fsync".to_owned(),
-        ],
-    )
-}
-
-fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Child {
-    let file = |name: &str| folder.join(name).display().to_string();
-    let mut arguments = vec![
-        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
-        format!("--cert-dir={}", file("certificates")),
-        "--service-cluster-ip-range=10.0.0.0/20".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", file("service-account.pub")),
-        format!("--service-account-signing-key-file={}", file("service-account.key")),
-        format!("--token-auth-file={}", file("users.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        // The containers of Liqo's gateways are privileged.
-        "--allow-privileged=true".to_owned(),
-        // There is no controller that creates the account of a namespace.
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-    ];
-    if folder.join(AUDIT_POLICY_FILE).is_file() {
-        arguments.push(format!("--audit-policy-file={}", file(AUDIT_POLICY_FILE)));
-        arguments.push(format!("--audit-log-path={}", file(AUDIT_LOG)));
-    }
-
-    start(&assets.join("kube-apiserver"), folder, &arguments)
-}
-
-fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
-    let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let log = fs::File::create(folder.join(format!("{name}.log"))).expect("a log");
-
-    Command::new(program)
-        .args(arguments)
-        // Collecting garbage is a third of what a server of a short test costs.
-        .envs([("GOGC", "off"), ("GOMEMLIMIT", "512MiB")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
-}
-
-/// Free ports. They differ, as all are held until the last is chosen.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-
-    listeners.map(|listener| listener.local_addr().expect("an address").port())
 }
 
 /// Writes to the terminal, past the test harness, which would capture it.

@@ -1,3 +1,6 @@
+mod contradictions;
+mod gateways;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -378,31 +381,6 @@ fn hidden() -> Facts {
 }
 
 #[test]
-fn a_server_without_a_load_balancer_is_reported() {
-    let service =
-        |type_: &str| object(json!({"metadata": {"name": "gw-milan"}, "spec": {"type": type_}}));
-    let mut server = gateway(Mode::Server);
-    server.template_ref = Some(["Other", "liqo", "server"].map(str::to_owned));
-    server.template = Visibility::Hidden;
-    server.object["status"] = json!({});
-
-    for (service, object, reason) in [
-        (
-            Visibility::Found(service("LoadBalancer")),
-            "Service tenant/gw-milan",
-            "LoadBalancerPending",
-        ),
-        (Visibility::Found(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
-        (Visibility::Missing, "GatewayServer tenant/milan", "NoEndpoint"),
-        // The missing address is reported already.
-        (Visibility::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
-    ] {
-        server.service = service;
-        assert_eq!(reasons(&gateway::findings(&server, public_of)), [(object, reason)]);
-    }
-}
-
-#[test]
 fn missing_kinds_and_versions_are_reported() {
     let mut served = api::NEEDED.clone();
     served.get_mut("networking.liqo.io/v1beta1").unwrap().remove("publickeies");
@@ -434,145 +412,6 @@ fn mismatched_keys_are_reported_without_their_bytes() {
     let [finding] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!(finding.message, "publicKey is not that of privateKey");
     assert!(finding.remedy.ends_with("what `strait key public` prints for its privateKey"));
-}
-
-#[test]
-fn two_gateways_in_one_namespace_are_reported() {
-    let mut facts = sound();
-    let other = GatewayFacts { remote: None, ..gateway(Mode::Server) };
-    facts.gateways.push(other);
-
-    let found = peering::findings(&facts);
-
-    assert_eq!(reasons(&found), [("Namespace tenant", "SharedNamespace")]);
-}
-
-#[test]
-fn contradictions_of_two_clusters_are_reported() {
-    let milan = || {
-        let mut milan = sound();
-        milan.cluster_id = Some("milan".to_owned());
-        milan.gateways =
-            vec![GatewayFacts { remote: Some("rome".to_owned()), ..gateway(Mode::Server) }];
-        for labels in [
-            &mut all(&mut milan.configurations)[0].metadata.labels,
-            &mut all(&mut milan.public_keys)[0].metadata.labels,
-        ] {
-            *labels = Some([("liqo.io/remote-cluster-id".to_owned(), "rome".to_owned())].into());
-        }
-        milan
-    };
-    let rome = || {
-        let mut rome = sound();
-        // The key of Milan.
-        all(&mut rome.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
-        rome
-    };
-    let mut fitting = milan();
-    all(&mut fitting.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
-    assert_eq!(pair::findings(&rome(), &fitting), []);
-
-    type Change = fn(&mut Facts, &mut Facts);
-    let cases: [(Change, &str, &str); 8] = [
-        (
-            |rome, _| {
-                let other =
-                    GatewayFacts { namespace: "other".to_owned(), ..rome.gateways[0].clone() };
-                rome.gateways.push(other);
-            },
-            "GatewayClient tenant/milan",
-            "SeveralGateways",
-        ),
-        (
-            |rome, milan| {
-                rome.gateways.clear();
-                let other =
-                    GatewayFacts { namespace: "other".to_owned(), ..milan.gateways[0].clone() };
-                milan.gateways.push(other);
-            },
-            "GatewayServer tenant/milan",
-            "NoCounterpart",
-        ),
-        (
-            |rome, _| rome.gateways[0].object["spec"]["mtu"] = json!(1400),
-            "GatewayClient tenant/milan",
-            "MTUDiffers",
-        ),
-        (|rome, _| rome.gateways[0].mode = Mode::Server, "GatewayServer tenant/milan", "SameEnd"),
-        (|rome, _| rome.gateways.clear(), "GatewayServer tenant/milan", "NoCounterpart"),
-        (
-            |_, milan| all(&mut milan.networks)[0] = network("pod-cidr", "10.243.0.0/16", true),
-            "Configuration tenant/milan",
-            "PrefixesDiffer",
-        ),
-        (
-            |rome, _| {
-                rome.gateways[0].object["spec"]["endpoint"]["addresses"] = json!(["192.0.2.1"])
-            },
-            "GatewayClient tenant/milan",
-            "EndpointDiffers",
-        ),
-        (
-            |rome, _| {
-                all(&mut rome.public_keys)[0].spec.public_key =
-                    serde_json::from_value(key(9)).unwrap()
-            },
-            "PublicKey tenant/milan",
-            "KeyDiffers",
-        ),
-    ];
-    for (change, object, reason) in cases {
-        let mut rome = rome();
-        let mut milan = milan();
-        all(&mut milan.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
-        change(&mut rome, &mut milan);
-
-        let found = pair::findings(&rome, &milan);
-        assert_eq!(reasons(&found), [(object, reason)], "{found:#?}");
-    }
-}
-
-#[test]
-fn a_hidden_gateway_is_not_reported_as_missing() {
-    let milan = Facts { cluster_id: Some("milan".to_owned()), ..hidden() };
-    let rome = || Facts { networks: None, ..sound() };
-
-    let hiding = Facts { hides_gateways: true, ..hidden() };
-    let hiding = Facts { cluster_id: Some("milan".to_owned()), ..hiding };
-    assert_eq!(pair::findings(&rome(), &hiding), []);
-    assert_eq!(pair::findings(&hiding, &rome()), []);
-    assert_eq!(
-        reasons(&pair::findings(&rome(), &milan)),
-        [("GatewayClient tenant/milan", "NoCounterpart")]
-    );
-}
-
-#[test]
-fn an_event_explains_a_missing_gateway() {
-    let cause = super::super::cause::Cause {
-        kind: "GatewayClient".to_owned(),
-        name: "milan".to_owned(),
-        reason: "Refused".to_owned(),
-        message: "cannot apply Deployment gw-milan: why".to_owned(),
-    };
-    let mut facts = sound();
-    facts.gateways[0].cause = Some(cause);
-    assert_eq!(found(&facts), [], "a solved problem is no finding");
-
-    facts.gateways[0].deployment = Visibility::Missing;
-    facts.gateways[0].secrets = Some(Vec::new());
-    facts.connections = Some(Vec::new());
-    let findings = Findings::new(found(&facts), &[]);
-
-    let [finding] = &findings.findings[..] else { panic!("{findings}") };
-    assert_eq!(finding.message, "Refused: cannot apply Deployment gw-milan: why");
-    assert_eq!(
-        findings.to_string(),
-        "error    GatewayClient tenant/milan: WarningEvent: Refused: cannot apply Deployment gw-milan: why; \
-         mend that; `kubectl describe gatewayclient milan -n tenant` shows the Event\n         therefore: \
-         Connection tenant/gw-milan ConnectionMissing, Deployment tenant/gw-milan GatewayMissing, \
-         GatewayClient tenant/milan NoKeys\n1 error, 0 warnings\n"
-    );
 }
 
 #[test]

@@ -1,16 +1,86 @@
-// A peer with several endpoints, some of them unreachable.
+// Which endpoint is used: roaming, and a peer with several endpoints, some of them unreachable.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use strait_wg::Engine;
 use strait_wg::endpoints::MAX_CANDIDATES;
+use strait_wg::message::Message;
 
+use super::ENGINES;
 use super::cases::SECOND;
 use super::packets::udp_packet;
 use super::world::{MILAN, Network, ROME, World};
 
 const STEP: Duration = Duration::from_millis(100);
+
+#[test]
+fn endpoint_follows_only_authentic_datagrams() {
+    let mut world = World::new(Network::PERFECT);
+    world.run(SECOND);
+
+    world.inject_from("203.0.113.9:9".parse().unwrap(), MILAN, &[4; 64]);
+    world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 0));
+    world.run(SECOND);
+    assert_eq!(world.received(ROME).len(), 1, "a forged datagram moved the endpoint");
+
+    world.move_to(ROME, "198.51.100.77:4444".parse().unwrap());
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 1));
+    world.run(SECOND);
+    world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
+    world.run(SECOND);
+    assert_eq!(world.received(ROME).len(), 2, "the answer went to the old endpoint");
+}
+
+/// The library does not report reordering.
+#[test]
+fn reordered_initiation_does_not_move_the_endpoint() {
+    if ENGINES[MILAN] != Engine::Native {
+        return;
+    }
+    let mut world = World::new(Network::PERFECT);
+    world.run(121 * SECOND);
+    let before = world.endpoint(MILAN).unwrap();
+
+    // The session is old enough for a rekey, which the next packet starts.
+    world.set_network(Network { delay: SECOND, ..Network::PERFECT });
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(SECOND / 5);
+    let delayed = world.in_flight();
+    assert!(delayed.iter().any(|d| Message::classify(d) == Some(Message::Initiation)));
+    world.set_network(Network::PERFECT);
+    world.move_to(ROME, "198.51.100.77:4444".parse().unwrap());
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 1));
+    world.run(SECOND / 5);
+    for datagram in delayed {
+        world.inject_from(before, MILAN, &datagram);
+    }
+
+    world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
+    world.run(SECOND);
+    assert_eq!(world.received(ROME).len(), 1, "the answer went to the former endpoint");
+}
+
+/// It is authentic, but an attacker on the path can obtain one and send it from any address.
+#[test]
+fn cookie_reply_does_not_move_the_endpoint() {
+    let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    let initiation = world.eavesdropped.last().unwrap().clone();
+    for port in 1_000..3_000 {
+        world.inject_from(SocketAddr::from(([203, 0, 113, 7], port)), MILAN, &initiation);
+    }
+    let is_cookie =
+        |d: &&Vec<u8>| matches!(Message::classify(d), Some(Message::CookieReply { .. }));
+    let reply = world.eavesdropped.iter().find(is_cookie).unwrap().clone();
+    let before = world.endpoint(ROME);
+
+    world.inject_from("203.0.113.9:9".parse().unwrap(), ROME, &reply);
+
+    assert_eq!(world.inbound(ROME).protocol_messages, 1, "it was accepted");
+    assert_eq!(world.endpoint(ROME), before);
+}
 
 #[test]
 fn dead_first_endpoint_causes_no_delay() {

@@ -9,6 +9,9 @@
 //! The fabric routes pods as a CNI without an overlay has it do, and knows nothing of remote clusters.
 //! A stand-in for a gateway has the addresses of the remote itself.
 
+mod network;
+mod objects;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -38,6 +41,8 @@ use strait_node::condition::NODE_ROUTES;
 use tokio::runtime::Runtime;
 
 use crate::harness::STRAIT;
+use network::{forward, pod, wire};
+use objects::prepare;
 
 /// What a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -206,141 +211,9 @@ impl World {
         fs::read_to_string(log).unwrap_or_default()
     }
 
-    /// Makes the gateway on a node the active one, in place of any other.
-    pub(crate) fn put_gateway(&self, node: usize) {
-        self.runtime.block_on(remove_pods(&self.admin));
-        self.add_gateway(node, "true");
-    }
-
-    /// Has a replica of the gateway run on a node, which is not the active one.
-    pub(crate) fn stand_by(&self, node: usize) {
-        self.add_gateway(node, "false");
-    }
-
-    /// A replica becomes the active one, as the one before is no more.
-    pub(crate) fn take_over(&self, node: usize) {
-        self.label(node, Some("true"));
-    }
-
-    /// The active one is that no more, and runs on.
-    pub(crate) fn step_down(&self, node: usize) {
-        self.label(node, None);
-    }
-
-    fn label(&self, node: usize, is_active: Option<&str>) {
-        let name = gateway_name(node);
-        let label = json!({"metadata": {"labels": {"networking.liqo.io/active": is_active}}});
-        let pods: Api<Pod> = Api::namespaced(self.admin.clone(), TENANT);
-        self.runtime.block_on(async {
-            pods.patch(&name, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
-        });
-    }
-
-    fn add_gateway(&self, node: usize, is_active: &str) {
-        let address = format!("10.244.{node}.9");
-        let pod = json!({
-            "metadata": {
-                "name": gateway_name(node),
-                "labels": {
-                    "networking.liqo.io/component": "gateway", "networking.liqo.io/active": is_active,
-                },
-            },
-            "spec": {
-                "nodeName": format!("node-{node}"), "containers": [{"name": "strait", "image": "strait:dev"}],
-            },
-            "status": {"phase": "Running", "podIP": address, "podIPs": [
-                {"ip": address}, {"ip": pod_address_ipv6(node, 9).to_string()},
-            ]},
-        });
-        let admin = self.admin.clone();
-        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, TENANT), &pod));
-    }
-
-    /// There is a pod for the agent of a node, which is ready or not.
-    pub(crate) fn put_agent(&self, node: usize, is_ready: bool) {
-        self.put_agent_in(AGENTS, node, is_ready);
-    }
-
-    /// The same, in another namespace.
-    pub(crate) fn put_agent_in(&self, namespace: &str, node: usize, is_ready: bool) {
-        let status = if is_ready { "True" } else { "False" };
-        let pod = json!({
-            "metadata": {
-                "name": format!("strait-node-{node}"),
-                "labels": {"app.kubernetes.io/name": "strait-node"},
-            },
-            "spec": {
-                "nodeName": format!("node-{node}"), "containers": [{"name": "node", "image": "strait:dev"}],
-            },
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]},
-        });
-        let admin = self.admin.clone();
-        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, namespace), &pod));
-    }
-
-    /// No pod of a gateway is there any more, as far as the API server knows; what carried packets goes on.
-    pub(crate) fn remove_gateway(&self) {
-        self.runtime.block_on(remove_pods(&self.admin));
-    }
-
     /// Takes the network of the gateway on a node away.
     pub(crate) fn cut_gateway(&self, node: usize) {
         self.nodes[node - 1].remove_link("gateway").unwrap();
-    }
-
-    pub(crate) fn put_configuration(&self, names: &[&str]) {
-        let remote = names.iter().enumerate().map(|(number, name)| match name.split_once("::") {
-            Some((_, len)) => format!("fd01:{number}::{len}"),
-            None => format!("10.{number}.0.0/16"),
-        });
-        let remote: Vec<_> = remote.collect();
-        let configuration = json!({
-            "metadata": {
-                "name": CONFIGURATION, "labels": {"liqo.io/remote-cluster-id": CONFIGURATION},
-            },
-            "spec": {
-                "local": {"cidr": {"pod": ["10.244.0.0/16"]}}, "remote": {"cidr": {"pod": remote}},
-            },
-            "status": {"remote": {"cidr": {"pod": names}}},
-        });
-        let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
-
-        self.runtime.block_on(put(api, &configuration));
-    }
-
-    /// What nodes are to have said already.
-    pub(crate) fn say(&self, message: &str) {
-        let condition = json!({
-            "type": NODE_ROUTES, "status": "False", "reason": "NodeProblem", "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-        let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
-        let patch =
-            async { api.patch_status(CONFIGURATION, &PatchParams::default(), &status).await };
-
-        self.runtime.block_on(patch).unwrap();
-    }
-
-    /// Has the Node of a node have these addresses.
-    pub(crate) fn set_addresses(&self, node: usize, addresses: &[IpAddr]) {
-        let addresses: Vec<_> = addresses
-            .iter()
-            .map(|address| json!({"type": "InternalIP", "address": address.to_string()}))
-            .collect();
-        let status = Patch::Merge(json!({"status": {"addresses": addresses}}));
-        let api: Api<Node> = Api::all(self.admin.clone());
-        let patch = async {
-            api.patch_status(&format!("node-{node}"), &PatchParams::default(), &status).await
-        };
-
-        self.runtime.block_on(patch).unwrap();
-    }
-
-    pub(crate) fn remove_configuration(&self) {
-        let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
-
-        self.runtime.block_on(api.delete(CONFIGURATION, &DeleteParams::default())).unwrap();
     }
 
     /// Makes the fabric answer for the remote to all packets that reach it.
@@ -452,134 +325,4 @@ impl Drop for World {
             }
         }
     }
-}
-
-/// Objects that are always there, and a kubeconfig with the rights of an agent.
-async fn prepare(server: &ApiServer, folder: &Path) -> Client {
-    let admin = server.client().await;
-    install_api(&admin).await;
-    for name in [TENANT, AGENTS] {
-        let namespace: KubeNamespace = object(json!({"metadata": {"name": name}}));
-        create(Api::all(admin.clone()), &namespace).await;
-    }
-    for number in 1..=3 {
-        let node = json!({
-            "metadata": {"name": format!("node-{number}")},
-            "spec": {"podCIDRs": [format!("10.244.{number}.0/24")]},
-            "status": {"addresses": [
-                {"type": "InternalIP", "address": node_address(number).to_string()},
-                {"type": "InternalIP", "address": node_address_ipv6(number).to_string()},
-            ]},
-        });
-        put::<Node>(Api::all(admin.clone()), &node).await;
-    }
-    let mut kubeconfig = server.kubeconfig_with(AGENTS, &node_role()).await;
-    for context in kubeconfig.contexts.iter_mut().filter_map(|named| named.context.as_mut()) {
-        context.namespace = Some(AGENTS.to_owned());
-    }
-    fs::write(folder.join("kubeconfig"), serde_json::to_vec(&kubeconfig).unwrap()).unwrap();
-
-    admin
-}
-
-async fn remove_pods(admin: &Client) {
-    let pods: Api<Pod> = Api::namespaced(admin.clone(), TENANT);
-    let now = DeleteParams::default().grace_period(0);
-    for pod in pods.list(&Default::default()).await.unwrap() {
-        pods.delete(pod.metadata.name.as_deref().unwrap(), &now).await.unwrap();
-    }
-}
-
-/// Makes or changes an object and its status.
-async fn put<K>(api: Api<K>, value: &Value)
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + serde::Serialize,
-{
-    let wanted: K = object(value.clone());
-    let name = wanted.meta().name.clone().unwrap();
-    if api.get_opt(&name).await.unwrap().is_none() {
-        api.create(&PostParams::default(), &wanted).await.unwrap();
-    } else {
-        let spec = Patch::Merge(json!({"spec": value["spec"]}));
-        api.patch(&name, &PatchParams::default(), &spec).await.unwrap();
-    }
-    let status = Patch::Merge(json!({"status": value["status"]}));
-    api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
-}
-
-fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
-
-/// A pod on a node: its address is on no network, and the node has a route to it.
-fn pod(node: &Namespace, number: usize, link: &str, host: u8) -> Namespace {
-    // Gateways forward; others are not asked to.
-    let pod = Namespace::router(format!("{link} of {}", node.name())).unwrap();
-    let address = IpAddr::from([10, 244, byte(number), host]);
-    connect((node, link), (&pod, "eth0"), MTU).unwrap();
-    pod.add_address("eth0", net(address, 32)).unwrap();
-    node.add_route(net(address, 32), link, Via::Link).unwrap();
-    // What a node has for its pods in every CNI that gives them a link each.
-    node.add_address(link, net([169, 254, byte(number), host], 32)).unwrap();
-    let router = IpAddr::from([169, 254, byte(number), host]);
-    pod.add_route(net([0, 0, 0, 0], 0), "eth0", Via::Router(router)).unwrap();
-
-    let address = pod_address_ipv6(number, host);
-    pod.add_address("eth0", net(address, 128)).unwrap();
-    node.add_route(net(address, 128), link, Via::Link).unwrap();
-    let router: IpAddr =
-        [0xfd00, 0x169, 0, u16::from(byte(number)), 0, 0, 0, u16::from(host)].into();
-    node.add_address(link, net(router, 128)).unwrap();
-    pod.add_route(net(Ipv6Addr::UNSPECIFIED, 0), "eth0", Via::Router(router)).unwrap();
-
-    pod
-}
-
-/// Node 1 and 2 on one network, node 3 on another one; pods are routed by the fabric.
-fn wire(fabric: &Namespace, nodes: &[Arc<Namespace>]) {
-    fabric.bridge("bridge", &["port1", "port2"]).unwrap();
-    fabric.add_address("bridge", net([172, 18, 0, 254], 24)).unwrap();
-    fabric.add_address("port3", net([172, 18, 3, 254], 24)).unwrap();
-    let routers = [0, 3].map(|network| IpAddr::from([0xfd00, 0x18, network, 0, 0, 0, 0, 0xfe]));
-    fabric.add_address("bridge", net(routers[0], 64)).unwrap();
-    fabric.add_address("port3", net(routers[1], 64)).unwrap();
-    for (node, number) in nodes.iter().zip(1..) {
-        let (address, router) = (node_address_ipv6(number), routers[usize::from(number == 3)]);
-        let port = if number == 3 { "port3" } else { "bridge" };
-        node.add_address("uplink", net(address, 64)).unwrap();
-        let default = net(Ipv6Addr::UNSPECIFIED, 0);
-        node.add_route(default, "uplink", Via::Router(router)).unwrap();
-        let pods = net(pod_address_ipv6(number, 0), 64);
-        fabric.add_route(pods, port, Via::Router(address)).unwrap();
-
-        let address = node_address(number);
-        node.add_address("uplink", net(address, 24)).unwrap();
-        let (router, port) = match number {
-            3 => (IpAddr::from([172, 18, 3, 254]), "port3"),
-            _ => (IpAddr::from([172, 18, 0, 254]), "bridge"),
-        };
-        node.add_route(net([0, 0, 0, 0], 0), "uplink", Via::Router(router)).unwrap();
-        let pods = net([10, 244, byte(number), 0], 24);
-        fabric.add_route(pods, port, Via::Router(address)).unwrap();
-    }
-}
-
-/// Makes the API server reachable on the loopback of `node`.
-fn forward(node: &Namespace, port: u16) {
-    let listener = node.run(move || Ok(TcpListener::bind(("127.0.0.1", port)).unwrap())).unwrap();
-    // Ends with the test.
-    thread::spawn(move || {
-        for near in listener.incoming().flatten() {
-            let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { return };
-            for (mut from, mut to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far.try_clone().unwrap(), near.try_clone().unwrap()),
-            ] {
-                thread::spawn(move || {
-                    let _ = io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Both);
-                });
-            }
-        }
-    });
 }
