@@ -125,9 +125,10 @@ pub(super) fn peer(
 
     let mut writes = Vec::new();
     writes.extend(spec(settings, children, facts, target));
-    let is_told = is_said && former.is_some_and(|former| former.observed_generation == generation);
+    let is_reported =
+        is_said && former.is_some_and(|former| former.observed_generation == generation);
     let [pod, external] = &names.lists;
-    if !is_told || lists(known.and_then(|status| status.remote.as_ref())) != [pod, external] {
+    if !is_reported || lists(known.and_then(|status| status.remote.as_ref())) != [pod, external] {
         let same = former.filter(|former| former.status == status);
         let condition = Condition {
             last_transition_time: same

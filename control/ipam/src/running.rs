@@ -195,8 +195,8 @@ impl<C: Cluster> Rounds<C> {
         let mut former = std::mem::take(&mut self.reported);
         for denial in denials {
             let uid = denial.object.uid.clone().unwrap_or_default();
-            let is_told = former.remove(&uid).as_ref() == Some(&denial.message);
-            if !is_told && !denial.is_reported {
+            let is_reported_before = former.remove(&uid).as_ref() == Some(&denial.message);
+            if !is_reported_before && !denial.is_reported {
                 if self.limit.room(now).is_err() {
                     continue;
                 }

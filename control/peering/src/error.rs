@@ -122,7 +122,7 @@ pub enum CommandError {
     DryRun { side: Side, cause: DryRunError },
     /// The operator could not start with its pools.
     #[error(
-        "{side}the operator is told the pools {text:?}, which are none: name others with --pools"
+        "{side}the operator has the pools {text:?}, which are no prefixes: name others with --pools"
     )]
     Pools { side: Side, text: String },
     /// There is no peering with this cluster.

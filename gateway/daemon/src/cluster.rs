@@ -136,7 +136,7 @@ pub struct ClusterSource {
 }
 
 impl ClusterSource {
-    /// Starts to watch, and stands for election. Call it within the runtime.
+    /// Starts to watch and takes part in the leader election. Call it within the runtime.
     pub fn start(settings: &Settings, client: Client) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));

@@ -57,7 +57,7 @@ pub struct ElectionFlags {
     pub(crate) pod_name: Option<String>,
 }
 
-/// The settings with which a replica stands for election.
+/// The settings with which a replica takes part in the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidacy {
     /// The holder name and the duration of the Lease.

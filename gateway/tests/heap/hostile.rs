@@ -29,7 +29,7 @@ const MEMORY_MAX: usize = 4 << 20;
 /// Between two messages of the attacker: a million a second.
 const GAP: Duration = Duration::from_micros(1);
 
-/// How often the engines are told the time, as in a gateway.
+/// Interval of the timers of the engines, as in a gateway.
 const TICK: u32 = 100_000;
 
 #[test]

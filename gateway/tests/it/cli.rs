@@ -105,12 +105,12 @@ fn cluster_gateways_log_json_by_default() {
     let first = |words: &[&str]| stderr(&strait(words, "")).lines().next().unwrap().to_owned();
 
     let by_itself = first(&words);
-    let as_told = first(&[&words[..], &["--log-format=text"]].concat());
+    let as_text = first(&[&words[..], &["--log-format=text"]].concat());
 
     let line: serde_json::Value = serde_json::from_str(&by_itself).unwrap();
     assert_eq!(line["level"], "WARN");
     assert_eq!(line["message"], "--no-such-flag is unknown and ignored");
-    assert!(as_told.ends_with(" WARN --no-such-flag is unknown and ignored"), "{as_told}");
+    assert!(as_text.ends_with(" WARN --no-such-flag is unknown and ignored"), "{as_text}");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn a_wrong_question_exits_64_in_one_line() {
         let output = strait(&arguments, "");
 
         assert_refused(&output, 64, expected);
-        // A cause is not told twice.
+        // A cause is printed once.
         let text = stderr(&output);
         assert_eq!(text.matches(*expected.last().unwrap()).count(), 1, "{text}");
     }

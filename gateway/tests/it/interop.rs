@@ -94,7 +94,7 @@ fn ways() -> impl Iterator<Item = (Engine, Initiator)> {
 }
 
 /// It knows nothing of grace: it forgets a session with the key, so what is sent before the next
-/// handshake is lost. Until it is told of our key, and while it changes its own, nothing is.
+/// handshake is lost. Before the peer has the new key, and while it changes its own, nothing is lost.
 #[test]
 fn keys_change_while_pods_talk() {
     let Some(_turn) = require(&NEEDS) else {
@@ -112,13 +112,13 @@ fn keys_change_while_pods_talk() {
         // Ours, and it does not know yet.
         let pinging = pair.clusters.rome.pod.spawn(move || ping.run_here()).unwrap();
         pair.change_our_key(&rome_key);
-        let untold = pinging.join().unwrap().unwrap();
+        let before_change = pinging.join().unwrap().unwrap();
         pair.tell_our_key();
         wait_until("it had answered to the new key", Duration::from_secs(8), || {
             Ok(Ping::new(target, 1).run(&pair.clusters.rome.pod)?.is_perfect())
         })
         .unwrap();
-        let told = Ping::new(target, 20).run(&pair.clusters.rome.pod).unwrap();
+        let after_change = Ping::new(target, 20).run(&pair.clusters.rome.pod).unwrap();
 
         // Its own, and we know before.
         let before = last_handshake(&pair.clusters.rome);
@@ -126,8 +126,8 @@ fn keys_change_while_pods_talk() {
         pair.change_its_key(milan_key);
         let changed = pinging.join().unwrap().unwrap();
 
-        assert!(untold.is_perfect(), "{engine}, {initiator:?}: {untold:?}");
-        assert!(told.is_perfect(), "{engine}, {initiator:?}: {told:?}");
+        assert!(before_change.is_perfect(), "{engine}, {initiator:?}: {before_change:?}");
+        assert!(after_change.is_perfect(), "{engine}, {initiator:?}: {after_change:?}");
         assert!(changed.is_perfect(), "{engine}, {initiator:?}: {changed:?}");
         assert_ne!(last_handshake(&pair.clusters.rome), before, "{engine}, {initiator:?}");
         pair.finish();

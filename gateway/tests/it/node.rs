@@ -49,12 +49,12 @@ fn every_node_reaches_the_gateway_on_any_node() {
             world.wait_for_ping(node, REMOTE_IPV6);
             let over_ipv6 = Ping::new(REMOTE_IPV6, 3).run(&world.nodes[node - 1]).unwrap();
             assert!(over_ipv6.is_perfect(), "from node {node} over IPv6: {over_ipv6:?}");
-            // Larger than VXLAN carries in one frame: the sender is told, and heeds it.
+            // Larger than VXLAN carries in one frame: an ICMP error makes the sender use smaller packets.
             let large = Ping { payload_bytes: 1472, ..Ping::new(REMOTE, 2) };
-            let told = large.run(&world.pods[node - 1]).unwrap();
-            let mtus: Vec<_> = told.errors.iter().map(|error| error.mtu_bytes).collect();
+            let report = large.run(&world.pods[node - 1]).unwrap();
+            let mtus: Vec<_> = report.errors.iter().map(|error| error.mtu_bytes).collect();
             let expected = if way == "vxlan" { 1450 } else { 1500 };
-            assert!(mtus.iter().all(|mtu| *mtu == expected), "{way}: {told:?}");
+            assert!(mtus.iter().all(|mtu| *mtu == expected), "{way}: {report:?}");
             let large = large.run(&world.pods[node - 1]).unwrap();
             assert!(large.is_perfect(), "large ones from node {node}: {large:?}");
         }
@@ -277,7 +277,7 @@ fn vxlan_is_chosen_and_conflicts_are_reported() {
     assert!(log.contains("172.18.0.0/16 overlaps 172.18.0.1/32 of node node-1"), "{log}");
     let metrics = world.metrics(3);
     assert_eq!(metrics.value("strait_node_problems", &[]), Some("2"));
-    assert_eq!(world.get(3, "/readyz").0, 200, "another pod would not mend that");
+    assert_eq!(world.get(3, "/readyz").0, 200, "another pod would not help");
     let of_first = "node-1: Configuration liqo-tenant-rome/rome: 172.18.0.0/16 overlaps";
     world.wait_for_condition("False", &[of_first, "node-3: 10.71.0.0/16: node node-1 with"]);
 

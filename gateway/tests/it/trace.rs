@@ -140,7 +140,7 @@ fn the_near_gateway_reports_the_tunnel_mtu() {
 }
 
 /// The router between the gateways carries less than their own links. The kernel learns that from
-/// the first large datagram; from then on TCP is told. Over IPv4 routers fragment without an ICMP error.
+/// the first large datagram; TCP gets an ICMP error from then on. Over IPv4 routers fragment without one.
 #[test]
 fn tcp_learns_the_mtu_of_the_underlay() {
     let Some(_turn) = require(&[Root, Tun]) else {

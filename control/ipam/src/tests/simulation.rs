@@ -352,25 +352,25 @@ fn a_former_journal_causes_no_write() {
         fast.go_on(Fate::Answered);
     }
     fast.go_on(Fate::Lost);
-    let is_told = |name: &str| {
+    let reported_prefix = |name: &str| {
         let server = server.lock().unwrap();
         let name = (Kind::Network, "liqo".to_owned(), name.to_owned());
         server.state.objects[&name].value["status"]["cidr"].as_str().map(str::to_owned)
     };
-    assert_eq!((is_told("old-one"), is_entered()), (None, false));
+    assert_eq!((reported_prefix("old-one"), is_entered()), (None, false));
     let marked = last();
     // Meanwhile an immutable request arrives.
     let since = journal().unwrap().uid;
     network("new-one", json!({"ipam.liqo.io/network-not-remapped": "true"}), &since);
     for _ in 0..100 {
         fast.look(usize::MAX / 2);
-        if is_told("new-one").is_none() {
+        if reported_prefix("new-one").is_none() {
             fast.go_on(Fate::Answered);
         }
     }
-    assert_eq!(is_told("new-one").as_deref(), Some("10.0.0.0/30"));
+    assert_eq!(reported_prefix("new-one").as_deref(), Some("10.0.0.0/30"));
 
-    assert_eq!(is_told("old-one"), None);
+    assert_eq!(reported_prefix("old-one"), None);
 
     *slow.seen.lock().unwrap() = marked;
     for _ in 0..20 {

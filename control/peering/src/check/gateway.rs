@@ -94,7 +94,7 @@ fn warning_event(gateway: &GatewayFacts, found: &[Finding]) -> Option<Finding> {
     let namespace = gateway.namespace.as_str();
     let object = named(kind, Some(namespace), name);
     let remedy = format!(
-        "mend that; `kubectl describe {} {name} -n {namespace}` shows the Event",
+        "correct that; `kubectl describe {} {name} -n {namespace}` shows the Event",
         kind.to_lowercase()
     );
 
@@ -137,8 +137,8 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     let secret = format!("gw-{}", gateway.name);
     let error = child(&Parent { identity, spec, schema, secret }, name, template).err()?;
     let object = named(kind, Some(namespace), name);
-    let message = format!("for {} it comes to nothing: {error}", gateway.display_name());
-    let remedy = "mend it at the place that is named".to_owned();
+    let message = format!("it cannot be rendered for {}: {error}", gateway.display_name());
+    let remedy = "correct the template at the place that the message names".to_owned();
 
     Some(Finding {
         tenant: Some(gateway.namespace.clone()),

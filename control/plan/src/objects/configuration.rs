@@ -1,4 +1,4 @@
-//! Judges a `Configuration`, once for all readers: gateways, the operator, the agents of nodes and the commands. Pure.
+//! Validates a `Configuration`, once for all readers: gateways, the operator, the agents of nodes and the commands. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ struct Seen {
     pairs: BTreeSet<(Prefix, Option<Prefix>)>,
 }
 
-/// Judges `object`.
+/// Validates `object`.
 pub fn parse(object: &Configuration) -> ParsedConfiguration {
     let (own, of_own) = own(object);
     let mut parsed = ParsedConfiguration { own, ..ParsedConfiguration::default() };

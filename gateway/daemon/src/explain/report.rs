@@ -172,7 +172,7 @@ impl Report {
             (Some(mtu), None) => Some(mtu.to_string()),
             (Some(mtu), Some(size)) if size <= mtu => Some(format!("{mtu}: {size} bytes fit")),
             (Some(mtu), Some(size)) => {
-                Some(format!("{mtu}: {size} bytes do not fit, the sender is told {error:?}"))
+                Some(format!("{mtu}: {size} bytes do not fit, the sender gets {error:?}"))
             }
         };
         let clamp = self.mss.map(|mss| format!("MSS is clamped to {mss}"));
@@ -304,7 +304,7 @@ impl fmt::Display for Report {
             Verdict::Blocked => line(f, "verdict", "blocked by the host")?,
         }
         if let Some(error) = &self.icmp_error {
-            line(f, "sender", &format!("is told {error:?}"))?;
+            line(f, "sender", &format!("gets {error:?}"))?;
         }
         match &self.remedy {
             Some(remedy) => line(f, "remedy", remedy),

@@ -32,7 +32,7 @@ fn a_dropped_packet_is_shown_with_the_remedy() {
   before   10.244.1.5 → 10.99.0.1, identifier 1
   mtu      1340
   verdict  dropped: no_route
-  sender   is told \"host unreachable\"
+  sender   gets \"host unreachable\"
   remedy   no remap covers 10.99.0.1 and it is in no peer's allowed_ips: add it to the peer that has it
 "
     );
@@ -63,8 +63,7 @@ fn a_size_is_compared_with_the_mtu() {
 
     assert!(fits.is_forwarded() && !too_big.is_forwarded());
     assert!(fits.to_string().contains("mtu      1340: 1340 bytes fit\n"), "{fits}");
-    let expected =
-        "mtu      1340: 1341 bytes do not fit, the sender is told \"fragmentation needed\"";
+    let expected = "mtu      1340: 1341 bytes do not fit, the sender gets \"fragmentation needed\"";
     assert!(too_big.to_string().contains(expected), "{too_big}");
     assert!(too_big.to_string().contains("verdict  too big\n"), "{too_big}");
 }

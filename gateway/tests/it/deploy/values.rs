@@ -1,4 +1,4 @@
-//! Values of the chart: each has its effect and its place in the table, and a wrong one is told by name.
+//! Values of the chart: each has its effect and its place in the table, and the error names a wrong one.
 
 use std::fs;
 

@@ -24,7 +24,7 @@ fn keys_change_under_traffic() {
 
     world.left.wg_set(&["private-key", file.to_str().unwrap()]);
     // As with the kernel nothing is sent with the key before.
-    let untold = pinging.join().unwrap().unwrap();
+    let before_change = pinging.join().unwrap().unwrap();
     let before = world.left.key.public_key().to_string();
     let allowed = format!("{}/32", world.left.inner);
     world.right.wg_set(&[
@@ -39,15 +39,15 @@ fn keys_change_under_traffic() {
     world.left.key = key;
     let right_again = Duration::from_secs(8);
     wait_until("the new key was known", right_again, || Ok(world.ping(1).is_perfect())).unwrap();
-    let told = world.ping(20);
+    let after_change = world.ping(20);
     for (host, peer) in [(&world.left, &world.right), (&world.right, &world.left)] {
         let peer = peer.key.public_key().to_string();
         host.wg_set(&["peer", &peer, "preshared-key", secret.to_str().unwrap()]);
     }
     let with_psk = world.ping(20);
 
-    assert!(!untold.is_perfect(), "{untold:?}");
-    assert!(told.is_perfect(), "{told:?}");
+    assert!(!before_change.is_perfect(), "{before_change:?}");
+    assert!(after_change.is_perfect(), "{after_change:?}");
     assert!(with_psk.is_perfect(), "{with_psk:?}");
     assert_ne!(world.left.dump()[1][1], "(none)");
     assert_eq!(world.left.dump()[1][1], world.right.dump()[1][1]);

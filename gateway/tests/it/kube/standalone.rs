@@ -5,11 +5,11 @@
 
 mod connect;
 mod declarative;
-mod foretold;
 mod garbage;
 mod hub;
 mod node;
 pub(crate) mod pods;
+mod predicted;
 mod site;
 
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! A device that is told of many peers over its socket, as `wg` does.
+//! A device that gets many peers over its socket, as `wg` does.
 
 use std::fmt::Write as _;
 use std::fs;

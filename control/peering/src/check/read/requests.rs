@@ -116,7 +116,7 @@ impl Reader<'_, '_> {
         let finding = Finding::warning(
             "your account".to_owned(),
             "NotAllowed",
-            format!("it may not {verb}, so what is wrong there is not seen"),
+            format!("it may not {verb}, so problems there are not reported"),
             "ask for that right, or choose another context".to_owned(),
         );
         if !self.unreadable.contains(&finding) {

@@ -1,4 +1,4 @@
-//! Stands for election, and labels the active pod.
+//! Takes part in the leader election, and labels the active pod.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct PeerHeard {
     pub(super) awaits: watch::Sender<bool>,
 }
 
-/// Stands for election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
+/// Takes part in the election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
 /// one. The Lease records where the peer was heard.
 pub(super) async fn run_election(
     election: Election,

@@ -257,9 +257,9 @@ fn findings_hide_possible_keys() {
             assert_ne!(text, EXAMPLE, "{value}");
             let Err(findings) = Site::new(&text).load() else { continue };
 
-            let told = findings.to_string();
-            let told = told.rsplit_once("toml:").unwrap().1;
-            assert!(!told.contains(&key[..20]), "{value}: {told}");
+            let text = findings.to_string();
+            let text = text.rsplit_once("toml:").unwrap().1;
+            assert!(!text.contains(&key[..20]), "{value}: {text}");
         }
     }
 }

@@ -85,7 +85,7 @@ fn one_command_joins_and_one_parts_clusters() {
         assert_ne!(Ping::new(target, 5).run(pod).unwrap().received, 0, "{mtu}");
     }
 
-    let (objects, foretold) = (two.objects(), two.foretold("disconnect"));
+    let (objects, predicted) = (two.objects(), two.predicted("disconnect"));
     let start = now();
     assert!(two.network("disconnect", &["--yes"]).status.success());
     for site in [&two.rome, &two.milan] {
@@ -93,7 +93,7 @@ fn one_command_joins_and_one_parts_clusters() {
             .unwrap_or_else(|_| panic!("{:?}", site.remains()));
     }
     eprintln!("parted in {:?}", start.elapsed());
-    two.wait_until_gone(&objects, &foretold);
+    two.wait_until_gone(&objects, &predicted);
     let ping = Ping { count: 1, ..Ping::new(target, 1) };
     assert_eq!(ping.run(pod).map_or(0, |report| report.received), 0);
     for site in [&two.rome, &two.milan] {
@@ -105,9 +105,9 @@ fn one_command_joins_and_one_parts_clusters() {
     let checked = two.strait(&["check"], &[]);
     assert!(checked.status.success(), "of clusters that are parted there is nothing wrong");
 
-    let (objects, foretold) = (two.objects(), two.foretold("reset"));
+    let (objects, predicted) = (two.objects(), two.predicted("reset"));
     assert!(two.network("reset", &["--yes"]).status.success());
-    two.wait_until_gone(&objects, &foretold);
+    two.wait_until_gone(&objects, &predicted);
     assert_eq!(two.strait(&["plan", "reset"], &[]).status.code(), Some(0));
     for site in [&two.rome, &two.milan] {
         wait_until("no prefix is taken any more", PATIENCE, || {

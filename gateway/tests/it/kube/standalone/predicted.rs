@@ -32,7 +32,7 @@ impl Two {
     }
 
     /// What `strait network VERB` will delete, as `strait plan VERB` says it.
-    pub(super) fn foretold(&self, verb: &str) -> Objects {
+    pub(super) fn predicted(&self, verb: &str) -> Objects {
         let plan = self.strait(&["plan", verb], &["--output=json"]);
         assert_eq!(plan.status.code(), Some(2), "{verb}");
         let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
@@ -53,7 +53,7 @@ impl Two {
     }
 
     /// Until that is gone of what was there `before`, and nothing else is.
-    pub(super) fn wait_until_gone(&self, before: &Objects, foretold: &Objects) {
+    pub(super) fn wait_until_gone(&self, before: &Objects, predicted: &Objects) {
         let gone = || {
             let mut after = self.objects().into_iter();
             before.each_ref().map(|before| {
@@ -61,8 +61,8 @@ impl Two {
                 before.difference(&after).cloned().collect::<BTreeSet<_>>()
             })
         };
-        let is_so = || Ok(gone() == *foretold);
-        wait_until("all that was foretold is gone", PATIENCE, is_so)
-            .unwrap_or_else(|_| panic!("gone: {:#?}\nforetold: {foretold:#?}", gone()));
+        let is_so = || Ok(gone() == *predicted);
+        wait_until("all that was predicted is gone", PATIENCE, is_so)
+            .unwrap_or_else(|_| panic!("gone: {:#?}\nforetold: {predicted:#?}", gone()));
     }
 }
