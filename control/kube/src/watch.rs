@@ -44,7 +44,7 @@ where
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
     // An expired version is no error to report: the list that follows has all objects.
-    let events = never_stuck(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
+    let events = restarting(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
 
     events.modify(|object| object.managed_fields_mut().clear())
 }
@@ -64,7 +64,7 @@ pub fn backoff() -> ExponentialBuilder {
 /// own resumes at the last resource version: then no event shows that the server answers again until an object changes,
 /// and an expired version is requested again without end. kube's back-off is reset by the `Init` of every attempt, so
 /// that it never grows.
-fn never_stuck<K, W>(
+fn restarting<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
