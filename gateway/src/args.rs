@@ -17,6 +17,7 @@ use strait_daemon::flag_values::FlagValues;
 use strait_daemon::show::ShowArgs;
 use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
+#[cfg(feature = "demo")]
 use strait_lab::demo::DemoArgs;
 use strait_node::NodeArgs;
 use strait_peering::cli::{TypedCheck, TypedCommand};
@@ -101,6 +102,7 @@ pub(crate) enum Command {
     /// gateway answers.
     Explain(ExplainArgs),
     /// Connect two clusters with the same pod CIDR on this machine, as a demonstration
+    #[cfg(feature = "demo")]
     ///
     /// Creates pods, gateways and the network between them in network namespaces, sends ping, TCP and UDP in both
     /// directions, and cleans up. Needs root, or unprivileged user namespaces. Exit status 0 only if everything

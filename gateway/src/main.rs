@@ -30,6 +30,7 @@ use strait_host::usage::UsageError;
 use strait_host::{limits, stdout};
 use strait_io::Gateway;
 use strait_kube::client;
+#[cfg(feature = "demo")]
 use strait_lab::demo;
 use strait_node as node;
 use strait_peering::cli;
@@ -79,6 +80,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Show(show) => show::run(&show),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(args),
         Command::Key(key) => {
             limits::forbid_core_dumps();
