@@ -12,6 +12,7 @@ mod conflict;
 mod tests;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::cluster::ClusterMaps;
 use crate::lpm::Lpm;
@@ -27,12 +28,17 @@ pub use conflict::Conflict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
-/// All rules in force, with their generation.
+/// All rules in force, with their generation. A clone shares the rules.
 ///
 /// The default is the empty table of generation 0.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     generation: u64,
+    maps: Arc<Maps>,
+}
+
+#[derive(Debug, Default)]
+struct Maps {
     outbound: Lpm<(PeerId, Rule)>,
     realms: Box<[Lpm<Rule>]>,
     cluster_maps: ClusterMaps,
@@ -76,14 +82,19 @@ impl Table {
         }
 
         // Prefixes are unique now, and in order.
-        let table = Self {
-            generation,
+        let maps = Maps {
             outbound: Lpm::new(outbound).unwrap_or_default(),
             realms: realms.into_iter().map(|realm| Lpm::new(realm).unwrap_or_default()).collect(),
             cluster_maps,
         };
 
-        (table, conflicts)
+        (Self { generation, maps: Arc::new(maps) }, conflicts)
+    }
+
+    /// The same rules as the table of `generation`.
+    #[must_use]
+    pub fn with_generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
     }
 
     /// The number of this table's publication.
@@ -106,7 +117,7 @@ impl Table {
     #[must_use]
     #[inline]
     pub fn outbound_rule(&self, destination: IpAddr) -> Option<(PeerId, &Rule)> {
-        let (peer, rule) = self.outbound.get(destination)?;
+        let (peer, rule) = self.maps.outbound.get(destination)?;
 
         Some((*peer, rule))
     }
@@ -130,20 +141,20 @@ impl Table {
     #[must_use]
     #[inline]
     pub fn source(&self, source: IpAddr) -> Source {
-        self.cluster_maps.source(source)
+        self.maps.cluster_maps.source(source)
     }
 
     /// Inbound: the translation of `destination`, an internal or external address of this cluster.
     #[must_use]
     #[inline]
     pub fn destination(&self, destination: IpAddr) -> Destination {
-        self.cluster_maps.destination(destination)
+        self.maps.cluster_maps.destination(destination)
     }
 
     /// The external addresses that sources without one of their own share.
     #[must_use]
-    pub const fn masquerade(&self) -> &Pool {
-        self.cluster_maps.shared()
+    pub fn masquerade(&self) -> &Pool {
+        self.maps.cluster_maps.shared()
     }
 
     /// Whether `peer` has rules and so is an address realm.
@@ -163,7 +174,7 @@ impl Table {
     }
 
     fn realm(&self, peer: PeerId) -> Option<&Lpm<Rule>> {
-        self.realms.get(index(peer))
+        self.maps.realms.get(index(peer))
     }
 }
 

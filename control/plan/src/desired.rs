@@ -1,20 +1,23 @@
-//! From all objects to the desired state: the peers that can be in force, and the outcome of each object. Pure.
+//! From all objects to the desired state: the peers that can be in force, their table, and the outcome of each object.
+//! Pure.
 
-use std::net::IpAddr;
-
-use remap::Cluster;
+use remap::{Cluster, Prefix, Table};
 
 use crate::conditions::{self, Verdict};
-use crate::objects::{self, Objects, Refusal, Requested, RequestedPeer, Scope};
-use crate::plan::{DesiredPeer, PlanInput, Rejection, without_rejected};
+use crate::endpoint::Endpoint;
+use crate::objects::{self, Objects, Refusal, Requested, Scope};
+use crate::peer::Peer;
+use crate::plan::{self, Plan, Rejection, plan};
 
 /// The desired state.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Desired {
     /// The peers that can be in force, in the order of their names.
-    pub peers: Vec<RequestedPeer>,
+    pub peers: Vec<Peer>,
     /// The prefixes of this cluster.
     pub cluster: Cluster,
+    /// The table of these peers.
+    pub table: Table,
     /// What is wrong with an object by itself.
     pub refused: Vec<Refusal>,
     /// What is rejected because it contradicts another request.
@@ -24,25 +27,131 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Computes the desired state from all `objects`. `endpoints` are possible addresses of remote gateways, which no
-    /// local prefix may hide.
+    /// Computes the desired state from all `objects`.
     #[must_use]
-    pub fn new(scope: &Scope, objects: &Objects, endpoints: &[IpAddr]) -> Self {
-        let requested = objects::read(scope, objects);
-        let peers = requested
-            .peers
+    pub fn new(scope: &Scope, objects: &Objects) -> Self {
+        let mut desired = Self::of_requested(scope, objects::read(scope, objects));
+        desired.verdicts = conditions::verdicts(scope, objects, &desired);
+
+        desired
+    }
+
+    /// Computes the desired state from what objects requested. There are no verdicts, as there are no objects.
+    #[must_use]
+    pub fn of_requested(scope: &Scope, requested: Requested) -> Self {
+        let Requested { mut peers, mut cluster, refused } = requested;
+        for peer in &mut peers {
+            add_endpoints(peer, scope);
+        }
+        // The remote gateway knows our tunnel address, so it is not masqueraded.
+        if let Some(own) = scope.own_address.map(Prefix::of_host)
+            && !cluster.masquerade.is_empty()
+            && !cluster.prefixes.contains(&own)
+        {
+            cluster.prefixes.push(own);
+        }
+
+        let Plan { table, rejected } = plan(&cluster, &peers);
+        plan::remove_rejected(&table, &mut peers);
+
+        Self { peers, cluster, table, refused, rejected, verdicts: Vec::new() }
+    }
+}
+
+/// Adds the endpoints of the scope. Learned ones come first: the peer was there last.
+fn add_endpoints(peer: &mut Peer, scope: &Scope) {
+    let of_scope: Vec<_> = scope.endpoints.iter().filter_map(Endpoint::address).collect();
+    peer.endpoints.retain(|known| known.address().is_none_or(|known| !of_scope.contains(&known)));
+    peer.endpoints.splice(0..0, scope.endpoints.iter().cloned());
+    peer.endpoints.sort_by_key(|endpoint| !matches!(endpoint, Endpoint::Learned(_)));
+    peer.origins = peer.origins.clone().with("endpoint", scope.endpoint_origin.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::Arc;
+
+    use remap::Rule;
+
+    use super::*;
+    use crate::origin::{Origin, Origins};
+
+    const HEARD: &str = "192.0.2.7:7";
+
+    #[test]
+    fn learned_endpoints_come_first_and_once() {
+        let heard: SocketAddr = HEARD.parse().unwrap();
+        let name: Endpoint = "peer.example:51840".parse().unwrap();
+        let endpoints = |configured: &[Endpoint]| {
+            let scope = Scope { endpoints: configured.to_vec(), ..Scope::default() };
+            Desired::of_requested(&scope, requested(&[])).peers.remove(0).endpoints
+        };
+
+        assert_eq!(
+            endpoints(std::slice::from_ref(&name)),
+            [Endpoint::Learned(heard), name.clone()]
+        );
+        let configured = [name, Endpoint::Address(heard)];
+        assert_eq!(endpoints(&configured), configured);
+    }
+
+    #[test]
+    fn endpoints_have_the_origin_of_the_scope() {
+        let flag = Origin::Flag { flag: "--endpoint-address".to_owned() };
+        let scope = Scope { endpoint_origin: flag.clone(), ..Scope::default() };
+
+        let peer = Desired::of_requested(&scope, requested(&[])).peers.remove(0);
+
+        assert_eq!(peer.origins.of("endpoint"), flag);
+        assert_eq!(peer.origins.of("remap"), Origin::Default);
+    }
+
+    #[test]
+    fn the_tunnel_address_is_not_masqueraded() {
+        let own: IpAddr = "169.254.18.2".parse().unwrap();
+        let scope = Scope { own_address: Some(own), ..Scope::default() };
+
+        let desired = Desired::of_requested(&scope, requested(&[]));
+
+        assert_eq!(desired.cluster.prefixes, [Prefix::of_host(own)]);
+        assert_eq!(desired.table.source(own), remap::Source::Known);
+    }
+
+    #[test]
+    fn the_table_has_what_is_not_rejected() {
+        let scope = Scope { endpoints: vec![HEARD.parse().unwrap()], ..Scope::default() };
+
+        let desired = Desired::of_requested(
+            &scope,
+            requested(&[("10.244.0.0/16", "192.0.0.0/16"), ("10.9.0.0/16", "10.71.0.0/16")]),
+        );
+
+        let rules: Vec<_> = desired.table.rules(remap::PeerId(0)).collect();
+        assert_eq!(desired.peers[0].remaps, rules);
+        assert_eq!(desired.peers[0].allowed_ips.len(), 1);
+        assert_eq!((rules.len(), desired.rejected.len()), (1, 1));
+    }
+
+    /// One peer that was heard at [`HEARD`], with these rules from its prefixes to local ones.
+    fn requested(rules: &[(&str, &str)]) -> Requested {
+        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+        let remaps: Vec<_> = rules
             .iter()
-            .map(|peer| DesiredPeer { endpoints: endpoints.to_vec(), ..peer.desired.clone() });
-        let (left, rejected) = without_rejected(PlanInput {
-            cluster: requested.cluster.clone(),
-            peers: peers.collect(),
-        });
-        let verdicts = conditions::verdicts(scope, objects, &requested, &rejected);
+            .map(|(remote, local)| Rule::new(prefix(remote), prefix(local)).unwrap())
+            .collect();
+        let peer = Peer {
+            name: "rome".to_owned(),
+            keys: [7; 32],
+            endpoints: vec![Endpoint::Learned(HEARD.parse().unwrap())],
+            persistent_keepalive: None,
+            allowed_ips: remaps.iter().map(Rule::remote).collect::<Arc<[_]>>(),
+            remaps,
+            origins: Origins::default(),
+        };
+        let cluster =
+            Cluster { masquerade: vec!["10.70.0.0".parse().unwrap()], ..Cluster::default() };
 
-        let Requested { peers, cluster, refused } = requested;
-        let peers = peers.into_iter().zip(left.peers);
-        let peers = peers.map(|(peer, wanted)| RequestedPeer { desired: wanted, ..peer }).collect();
-
-        Self { peers, cluster, refused, rejected, verdicts }
+        Requested { peers: vec![peer], cluster, refused: Vec::new() }
     }
 }

@@ -20,8 +20,11 @@ pub mod conncheck;
 mod desired;
 pub mod endpoint;
 pub mod objects;
+pub mod origin;
+mod peer;
 mod plan;
 pub mod status;
 
 pub use desired::Desired;
-pub use plan::{DesiredPeer, Plan, PlanInput, Rejection, plan};
+pub use peer::Peer;
+pub use plan::{Plan, Rejection, plan};

@@ -31,12 +31,16 @@ use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
 
-use crate::plan::DesiredPeer;
+use crate::endpoint::Endpoint;
+use crate::origin::{Origin, Origins};
+use crate::peer::Peer;
+
+use configuration::Pair;
 
 pub use configuration::{LISTS, Name, ParsedConfiguration, lists, parse};
 pub use refusal::{Problem, Refusal};
 
-/// Which objects concern a gateway.
+/// The gateway that objects are read for: which of them concern it, and what no object defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Those of this remote cluster alone; `None`: of all remote clusters.
@@ -47,6 +51,12 @@ pub struct Scope {
     pub remapping: Remapping,
     /// The public key of this gateway, which no peer can have.
     pub own_public_key: Option<[u8; KEY_BYTES]>,
+    /// The address of this gateway inside the tunnel.
+    pub own_address: Option<IpAddr>,
+    /// Possible endpoints of the peer in order of preference, if there is only one peer.
+    pub endpoints: Vec<Endpoint>,
+    /// Where these endpoints come from.
+    pub endpoint_origin: Origin,
 }
 
 /// Where remapping happens.
@@ -57,19 +67,6 @@ pub enum Remapping {
     Configurations,
     /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
     External,
-}
-
-/// A peer that objects request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestedPeer {
-    /// The key of its gateway.
-    pub public_key: [u8; KEY_BYTES],
-    /// The rest of the peer. Its name is the id of the remote cluster.
-    pub desired: DesiredPeer,
-    /// The object with the key.
-    pub key_object: ObjectName,
-    /// The object with the prefixes, if any.
-    pub prefixes_object: Option<ObjectName>,
 }
 
 /// Identifies the object that something was read from.
@@ -105,7 +102,7 @@ impl fmt::Display for ObjectName {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requested {
     /// The peers, in the order of their names.
-    pub peers: Vec<RequestedPeer>,
+    pub peers: Vec<Peer>,
     /// The prefixes of this cluster, from the `Configuration`s of the peers.
     pub cluster: Cluster,
     /// The refusals, in the order of kinds and names.
@@ -135,26 +132,21 @@ pub fn read(scope: &Scope, objects: &Objects) -> Requested {
 
     // Read without a key too, so that its problems are reported before the key arrives.
     let mut cluster = Cluster::default();
-    let mut behind = BTreeMap::new();
+    let mut prefixes = BTreeMap::new();
     for (id, (configuration, ())) in configurations {
-        let mut wanted = bare(scope, &id);
         let parsed = parse(configuration);
-        add(&parsed, &mut wanted);
         local::add(&parsed, &mut cluster);
         let problems = parsed.problems.into_iter();
         refused.extend(problems.map(|problem| Refusal::of(configuration, problem)));
-        behind.insert(id, (wanted, ObjectName::of(configuration)));
+        prefixes.insert(id, (parsed.pairs, ObjectName::of(configuration)));
     }
 
-    let mut peers = Vec::with_capacity(keys.len());
-    for (cluster, (key_object, public_key)) in keys {
-        let (wanted, prefixes_object) = match behind.remove(&cluster) {
-            Some((wanted, object)) => (wanted, Some(object)),
-            None => (bare(scope, &cluster), None),
-        };
-        let key_object = ObjectName::of(key_object);
-        peers.push(RequestedPeer { public_key, desired: wanted, key_object, prefixes_object });
-    }
+    let peers = keys.into_iter().map(|(id, (key_object, keys))| {
+        let prefixes = prefixes.remove(&id);
+
+        peer(scope, id, keys, ObjectName::of(key_object), prefixes)
+    });
+    let peers = peers.collect();
     refused.sort_by(|a, b| a.object().cmp(&b.object()));
 
     Requested { peers, cluster, refused }
@@ -255,18 +247,6 @@ fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
     (object.creation_timestamp(), object.name_any())
 }
 
-/// Adds the allowed IPs and rules of a `Configuration`. A prefix without a local name yet is withheld.
-fn add(parsed: &ParsedConfiguration, wanted: &mut DesiredPeer) {
-    for pair in &parsed.pairs {
-        match pair.name {
-            Name::None => continue,
-            Name::Same => {}
-            Name::Remapped(rule) => wanted.remaps.push(rule),
-        }
-        wanted.allowed_ips.push(pair.remote);
-    }
-}
-
 /// Whether an object concerns this gateway.
 pub(crate) fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
     // Without a label it concerns every gateway: otherwise none would report it.
@@ -279,14 +259,44 @@ pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
     object.labels().get(REMOTE_CLUSTER_ID).map(String::as_str).filter(|id| !id.is_empty())
 }
 
-/// A peer without its prefixes.
-fn bare(scope: &Scope, cluster: &str) -> DesiredPeer {
-    let allowed_ips = match scope.remapping {
+/// The peer of a remote cluster, with the prefixes of its `Configuration`, if there is one. A prefix without a local name
+/// yet is withheld.
+fn peer(
+    scope: &Scope,
+    name: String,
+    keys: [u8; KEY_BYTES],
+    key_object: ObjectName,
+    prefixes: Option<(Vec<Pair>, ObjectName)>,
+) -> Peer {
+    let mut allowed_ips: Vec<_> = match scope.remapping {
         Remapping::External => everything().collect(),
         Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
     };
+    let mut remaps = Vec::new();
+    let key = Origin::from(key_object);
+    let mut origins = Origins::default().with("name", key.clone()).with("public_key", key);
+    if let Some((pairs, object)) = prefixes {
+        for Pair { remote, name, .. } in pairs {
+            match name {
+                Name::None => continue,
+                Name::Same => {}
+                Name::Remapped(rule) => remaps.push(rule),
+            }
+            allowed_ips.push(remote);
+        }
+        let object = Origin::from(object);
+        origins = origins.with("allowed_ips", object.clone()).with("remap", object);
+    }
 
-    DesiredPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
+    Peer {
+        name,
+        keys,
+        endpoints: Vec::new(),
+        persistent_keepalive: None,
+        allowed_ips: allowed_ips.into(),
+        remaps,
+        origins,
+    }
 }
 
 /// Of both IP versions.

@@ -5,27 +5,7 @@ use std::net::IpAddr;
 
 use remap::{Cluster, Conflict, PeerId, Prefix, PrefixMap, Rule, Table};
 
-/// The input of planning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanInput {
-    /// The prefixes of this cluster.
-    pub cluster: Cluster,
-    /// The remote peers.
-    pub peers: Vec<DesiredPeer>,
-}
-
-/// The desired state of one peer, parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredPeer {
-    /// Unique among all peers.
-    pub name: String,
-    /// The addresses of its gateway, as far as they are known.
-    pub endpoints: Vec<IpAddr>,
-    /// The remote's real prefixes.
-    pub allowed_ips: Vec<Prefix>,
-    /// The rules from the remote's prefixes to local ones.
-    pub remaps: Vec<Rule>,
-}
+use crate::peer::Peer;
 
 /// The outcome of planning.
 #[derive(Clone, Debug)]
@@ -36,12 +16,11 @@ pub struct Plan {
     pub rejected: Vec<Rejection>,
 }
 
-/// Computes the table for `generation` from all desired peers.
+/// Computes the table of all desired peers, and of the prefixes of this cluster.
 ///
 /// Of two that contradict each other, the first in the list is kept.
 #[must_use]
-pub fn plan(generation: u64, wanted: &PlanInput) -> Plan {
-    let PlanInput { cluster, peers } = wanted;
+pub fn plan<K>(cluster: &Cluster, peers: &[Peer<K>]) -> Plan {
     let mut rejected = duplicate_names(peers);
     let mut rules = allowed_rules(peers, &mut rejected);
 
@@ -66,28 +45,27 @@ pub fn plan(generation: u64, wanted: &PlanInput) -> Plan {
         false
     });
 
-    let (table, conflicts) = Table::build(generation, cluster, rules);
+    let (table, conflicts) = Table::build(0, cluster, rules);
     rejected.extend(conflicts.into_iter().map(|conflict| rejection(peers, conflict)));
 
     Plan { table, rejected }
 }
 
-/// The part of `wanted` that can be in force, and the rejections.
+/// Removes from `peers` what is not in their `table`.
 ///
 /// The remote prefix of a rejected rule is removed too: under its real addresses it could be mistaken for a prefix of
 /// this cluster.
-#[must_use]
-pub(crate) fn without_rejected(mut wanted: PlanInput) -> (PlanInput, Vec<Rejection>) {
-    let Plan { table, rejected } = plan(0, &wanted);
-    for (id, peer) in ids().zip(&mut wanted.peers) {
+pub(crate) fn remove_rejected<K>(table: &Table, peers: &mut [Peer<K>]) {
+    for (id, peer) in ids().zip(peers) {
         let kept: Vec<Rule> = table.rules(id).collect();
         let lost: Vec<Prefix> =
             peer.remaps.iter().filter(|rule| !kept.contains(rule)).map(Rule::remote).collect();
-        peer.remaps.retain(|rule| kept.contains(rule));
-        peer.allowed_ips.retain(|prefix| !lost.contains(prefix));
+        if !lost.is_empty() {
+            peer.remaps.retain(|rule| kept.contains(rule));
+            let allowed = peer.allowed_ips.iter().filter(|prefix| !lost.contains(prefix));
+            peer.allowed_ips = allowed.copied().collect();
+        }
     }
-
-    (wanted, rejected)
 }
 
 /// A part of the desired state that is not in force. The text is for an operator who sees nothing else.
@@ -131,7 +109,7 @@ pub enum Rejection {
 }
 
 /// The rules whose remote prefix is in the allowed IPs of the peer.
-fn allowed_rules(peers: &[DesiredPeer], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
+fn allowed_rules<K>(peers: &[Peer<K>], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
     let mut rules = Vec::new();
     for (id, peer) in ids().zip(peers) {
         let allowed = PrefixMap::new(peer.allowed_ips.iter().map(|prefix| (*prefix, ())));
@@ -148,15 +126,15 @@ fn allowed_rules(peers: &[DesiredPeer], rejected: &mut Vec<Rejection>) -> Vec<(P
     rules
 }
 
-fn gateways(peers: &[DesiredPeer]) -> PrefixMap<PeerId> {
+fn gateways<K>(peers: &[Peer<K>]) -> PrefixMap<PeerId> {
     let gateways = ids().zip(peers).flat_map(|(id, peer)| {
-        peer.endpoints.iter().map(move |address| (Prefix::of_host(*address), id))
+        peer.endpoint_addresses().map(move |address| (Prefix::of_host(address.ip()), id))
     });
 
     PrefixMap::new(gateways)
 }
 
-fn rejection(peers: &[DesiredPeer], conflict: Conflict) -> Rejection {
+fn rejection<K>(peers: &[Peer<K>], conflict: Conflict) -> Rejection {
     match (conflict.rejected_rule(), conflict.kept_rule()) {
         (Some((rejected, _)), Some((kept, _))) => {
             let (peer, other) = (name(peers, rejected), name(peers, kept));
@@ -173,7 +151,7 @@ struct Direct {
 }
 
 impl Direct {
-    fn new(peers: &[DesiredPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
+    fn new<K>(peers: &[Peer<K>], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
         let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
         let mut rules = rules;
         for (id, peer) in ids().zip(peers) {
@@ -211,7 +189,7 @@ impl Direct {
     }
 }
 
-fn duplicate_names(wanted: &[DesiredPeer]) -> Vec<Rejection> {
+fn duplicate_names<K>(wanted: &[Peer<K>]) -> Vec<Rejection> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for peer in wanted {
         *counts.entry(&peer.name).or_default() += 1;
@@ -228,7 +206,7 @@ fn ids() -> impl Iterator<Item = PeerId> {
     (0..).map(PeerId)
 }
 
-fn name(wanted: &[DesiredPeer], id: PeerId) -> String {
+fn name<K>(wanted: &[Peer<K>], id: PeerId) -> String {
     let peer = usize::try_from(id.0).ok().and_then(|index| wanted.get(index));
 
     peer.map_or_else(String::new, |peer| peer.name.clone())
@@ -240,6 +218,8 @@ mod tests {
     use remap::HostMap;
 
     use super::*;
+    use crate::endpoint::Endpoint;
+    use crate::origin::Origins;
 
     #[test]
     fn local_prefixes_distinguish_overlapping_clusters() {
@@ -248,10 +228,9 @@ mod tests {
             peer("oslo", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.72.0.0/16")]),
         ];
 
-        let plan = plan(3, &peers(&wanted));
+        let plan = plan(&Cluster::default(), &wanted);
 
         assert_eq!(plan.rejected, []);
-        assert_eq!(plan.table.generation(), 3);
         assert_eq!(plan.table.outbound(ip("10.72.1.2")).unwrap().peer, PeerId(1));
     }
 
@@ -270,7 +249,7 @@ mod tests {
                 peer("bern", &["192.168.7.0/24"], &[]),
             ];
 
-            let plan = plan(1, &peers(&wanted));
+            let plan = plan(&Cluster::default(), &wanted);
 
             let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
             assert_eq!(texts.len(), 1, "{texts:?}");
@@ -284,7 +263,7 @@ mod tests {
     fn names_and_real_prefixes_belong_to_one_peer() {
         let wanted = [peer("rome", &["10.9.0.0/16"], &[]), peer("rome", &["10.9.0.0/16"], &[])];
 
-        let plan = plan(1, &peers(&wanted));
+        let plan = plan(&Cluster::default(), &wanted);
 
         let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
         assert!(texts[0].contains("give each peer a name of its own"));
@@ -293,13 +272,13 @@ mod tests {
 
     #[test]
     fn a_local_prefix_around_an_endpoint_is_rejected() {
-        let mut wanted = peers(&[
+        let mut wanted = [
             peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "192.0.0.0/16")]),
             peer("oslo", &["10.9.0.0/16"], &[]),
-        ]);
-        wanted.peers[1].endpoints = vec![ip("198.51.100.1"), ip("192.0.2.1")];
+        ];
+        wanted[1].endpoints = endpoints(&["198.51.100.1:51840", "192.0.2.1:51840"]);
 
-        let plan = plan(1, &wanted);
+        let plan = plan(&Cluster::default(), &wanted);
 
         let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
         assert_eq!(texts.len(), 1, "{texts:?}");
@@ -309,32 +288,32 @@ mod tests {
 
     #[test]
     fn a_rejected_rule_removes_its_prefix_alone() {
-        let mut wanted = peers(&[peer(
+        let mut wanted = [peer(
             "rome",
             &["169.254.18.1/32", "10.244.0.0/16", "10.9.0.0/16"],
             &[("10.244.0.0/16", "192.0.0.0/16"), ("10.9.0.0/16", "10.71.0.0/16")],
-        )]);
-        wanted.peers[0].endpoints = vec![ip("192.0.2.1")];
+        )];
+        wanted[0].endpoints = endpoints(&["192.0.2.1:51840"]);
 
-        let (left, rejected) = without_rejected(wanted.clone());
+        let before = plan(&Cluster::default(), &wanted);
+        remove_rejected(&before.table, &mut wanted);
 
-        let expected =
+        let left =
             peer("rome", &["169.254.18.1/32", "10.9.0.0/16"], &[("10.9.0.0/16", "10.71.0.0/16")]);
-        assert_eq!(
-            left.peers,
-            [DesiredPeer { endpoints: wanted.peers[0].endpoints.clone(), ..expected }]
-        );
-        assert_eq!(rejected.len(), 1, "{rejected:?}");
-        assert_eq!(without_rejected(left.clone()), (left, Vec::new()));
+        let after = plan(&Cluster::default(), &wanted);
+        assert_eq!(wanted, [Peer { endpoints: wanted[0].endpoints.clone(), ..left }]);
+        assert_eq!(before.rejected.len(), 1, "{before:?}");
+        assert_eq!(after.rejected, []);
+        let rules = |plan: &Plan| plan.table.rules(PeerId(0)).collect::<Vec<_>>();
+        assert_eq!(rules(&after), rules(&before));
     }
 
     #[test]
     fn a_local_prefix_of_this_cluster_is_rejected() {
-        let mut wanted =
-            peers(&[peer("rome", &["10.9.0.0/16"], &[("10.9.0.0/16", "10.244.0.0/16")])]);
-        wanted.cluster.prefixes.push("10.244.0.0/16".parse().unwrap());
+        let wanted = [peer("rome", &["10.9.0.0/16"], &[("10.9.0.0/16", "10.244.0.0/16")])];
+        let prefixes = vec!["10.244.0.0/16".parse().unwrap()];
 
-        let plan = plan(1, &wanted);
+        let plan = plan(&Cluster { prefixes, ..Cluster::default() }, &wanted);
 
         let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
         assert_eq!(texts.len(), 1, "{texts:?}");
@@ -345,10 +324,8 @@ mod tests {
     fn contradicting_host_maps_concern_the_cluster() {
         let map = |external| HostMap::new(ip("192.0.2.9"), ip(external)).unwrap();
         let host_maps = vec![map("10.70.0.5"), map("10.70.0.6")];
-        let wanted =
-            PlanInput { cluster: Cluster { host_maps, ..Cluster::default() }, peers: Vec::new() };
 
-        let plan = plan(1, &wanted);
+        let plan = plan::<[u8; 32]>(&Cluster { host_maps, ..Cluster::default() }, &[]);
 
         let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
         assert_eq!(texts.len(), 1, "{texts:?}");
@@ -371,7 +348,7 @@ mod tests {
                 wanted[usize::from(*owner)].remaps.push(rule);
             }
 
-            let plan = plan(1, &peers(&wanted));
+            let plan = plan(&Cluster::default(), &wanted);
 
             let in_force: usize = (0..3).map(|id| plan.table.rules(PeerId(id)).count()).sum();
             let rejected = plan
@@ -383,19 +360,22 @@ mod tests {
         }
     }
 
-    fn peers(peers: &[DesiredPeer]) -> PlanInput {
-        PlanInput { cluster: Cluster::default(), peers: peers.to_vec() }
-    }
-
-    fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> DesiredPeer {
+    fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> Peer {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
 
-        DesiredPeer {
+        Peer {
             name: name.into(),
+            keys: [0; 32],
             endpoints: Vec::new(),
+            persistent_keepalive: None,
             allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
             remaps: remaps.iter().map(|(r, l)| Rule::new(prefix(r), prefix(l)).unwrap()).collect(),
+            origins: Origins::default(),
         }
+    }
+
+    fn endpoints(texts: &[&str]) -> Vec<Endpoint> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     fn ip(text: &str) -> IpAddr {

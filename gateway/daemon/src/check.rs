@@ -167,8 +167,8 @@ impl PeerReport {
     fn new(peer: &Peer) -> Self {
         Self {
             name: peer.name.clone(),
-            public_key: peer.public_key.to_string(),
-            has_preshared_key: peer.preshared_key.is_some(),
+            public_key: peer.keys.public_key.to_string(),
+            has_preshared_key: peer.keys.preshared_key.is_some(),
             endpoints: texts(&peer.endpoints),
             persistent_keepalive: peer.persistent_keepalive.map(|seconds| seconds.get()),
             allowed_ips: texts(&peer.allowed_ips),

@@ -21,22 +21,21 @@ pub mod status_reporter;
 mod status_task;
 
 use std::future::ready;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use kube::Client;
-use remap::Prefix;
 use strait_io::PeerStatus;
 use strait_kube::election;
 use strait_plan::Desired;
 use strait_plan::conditions::{self, Verdict};
-use strait_plan::objects::{Objects, RequestedPeer, Scope};
+use strait_plan::objects::{Objects, Requested, Scope};
+use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::config::{Config, Endpoint, Origin, Peer};
+use super::config::{Config, Endpoint, Origin};
 use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
@@ -56,7 +55,7 @@ pub(crate) enum ClusterEvent {
     /// The desired peers have changed, or those from before the restart are known.
     Peers {
         /// All desired peers, and the prefixes of this cluster.
-        wanted: DesiredPeers,
+        desired: Desired,
         /// Whether they come from the current objects.
         is_listed: bool,
         /// Date new handshake initiations after this time (since 1970), until which the previous leader may have
@@ -67,62 +66,42 @@ pub(crate) enum ClusterEvent {
     Connectivity(ConnectivityEvent),
 }
 
-/// The peers and the cluster settings that objects define.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DesiredPeers {
-    pub(crate) peers: Vec<Peer>,
-    /// The prefixes and addresses of this cluster, as the peers know them.
-    pub(crate) cluster: remap::Cluster,
+/// Returns `config` with the desired peers and the prefixes of this cluster.
+pub(crate) fn within(desired: Desired, config: &Config) -> Config {
+    let Desired { peers, cluster, table, .. } = desired;
+    let object = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
+    let origins = ["pod_cidrs", "masquerade"]
+        .into_iter()
+        .fold(config.origins.clone(), |origins, key| origins.with(key, object.clone()));
+    let peers = peers.into_iter().map(|peer| peer.map_keys(keys)).collect();
+
+    Config { peers, cluster, table, origins, ..config.clone() }
 }
 
-impl DesiredPeers {
-    /// Returns `config` with these peers and cluster settings.
-    pub(crate) fn within(self, config: &Config) -> Config {
-        let Self { peers, cluster } = self;
-        let said_by = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
-        let origins = ["pod_cidrs", "masquerade"]
-            .into_iter()
-            .fold(config.origins.clone(), |origins, key| origins.with(key, said_by.clone()));
-
-        Config { peers, cluster, origins, ..config.clone() }
-    }
-
-    /// Adds the endpoint at which another replica heard the only peer; `origin` is the origin of that value.
-    fn with_learned_endpoint(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
-        if let [peer] = &mut self.peers[..]
-            && !peer.endpoint_addresses().any(|address| address == endpoint)
-        {
-            peer.endpoints.insert(0, Endpoint::Learned(endpoint));
-            peer.origins = peer.origins.clone().with("endpoint", origin);
-        }
-
-        self
-    }
+/// Objects have no preshared keys.
+fn keys(public_key: [u8; 32]) -> PeerKeys {
+    PeerKeys { public_key: PublicKey::from_bytes(public_key), preshared_key: None }
 }
 
 /// Watches the objects of a gateway in a cluster, and reports on them.
 pub struct ClusterSource {
     watch: Watch,
     scope: Scope,
-    /// Our address inside the tunnel.
-    own_address: IpAddr,
-    endpoints: Vec<Endpoint>,
-    endpoint_origin: Origin,
     own_key: OwnKey,
     connectivity_events: ConnectivityEvents,
-    /// The desired peers, from objects or from before a restart; `None` if neither is known.
-    wanted: Option<DesiredPeers>,
+    /// What objects requested before a restart, if it was saved.
+    saved: Option<Requested>,
     /// The objects, after the first complete list.
     found: Option<Objects>,
-    /// Whether the objects were evaluated with an older key of ours.
+    /// The desired state, from objects or from before a restart; `None` if neither is known.
+    desired: Option<Desired>,
+    /// Whether the desired state must be computed again.
     is_outdated: bool,
     state_file: Option<StateFile>,
     /// The refusals that were logged last.
     refused: Vec<String>,
     is_reachable: bool,
     observed: Observed,
-    /// The verdicts on objects, without the state of the device.
-    object_verdicts: Vec<Verdict>,
     /// Whether verdicts must be reported once they are applied.
     has_unreported_verdicts: bool,
     /// Addresses and routes that the kernel refused.
@@ -156,19 +135,16 @@ impl ClusterSource {
         Self {
             watch,
             scope: settings.scope.clone(),
-            own_address: settings.own_address,
-            endpoints: settings.endpoints.clone(),
-            endpoint_origin: settings.endpoint_origin.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
             connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
-            wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
+            saved: state_file.as_ref().and_then(StateFile::load),
             found: None,
+            desired: None,
             is_outdated: false,
             state_file,
             refused: Vec::new(),
             is_reachable: true,
             observed,
-            object_verdicts: Vec::new(),
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
@@ -195,8 +171,13 @@ impl ClusterSource {
             self.leader_tasks.set_verdicts(self.verdicts());
         }
         loop {
-            let has_event = select! {
-                () = ready(()), if self.is_outdated => self.evaluate(),
+            select! {
+                () = ready(()), if self.is_outdated => {
+                    self.is_outdated = false;
+                    if let Some(desired) = self.plan() {
+                        return self.peers_event(desired);
+                    }
+                }
                 event = self.connectivity_events.next() => return ClusterEvent::Connectivity(event),
                 update = self.watch.next() => self.handle_update(update),
                 Ok(()) = self.term.changed() => {
@@ -205,34 +186,29 @@ impl ClusterSource {
                     } else {
                         self.leader_tasks.end();
                     }
-                    true
+                    self.is_outdated = true;
                 }
-            };
-            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_event) {
-                let term = *self.term.borrow();
-                let wanted = match term.map(|term| term.peer_endpoint) {
-                    Some(Some(endpoint)) => {
-                        wanted.clone().with_learned_endpoint(endpoint, self.lease.clone())
-                    }
-                    Some(None) => wanted.clone(),
-                    None => DesiredPeers::default(),
-                };
-                return ClusterEvent::Peers {
-                    wanted,
-                    is_listed: self.found.is_some(),
-                    continue_after: term.and_then(|term| term.continue_after),
-                };
             }
+        }
+    }
+
+    fn peers_event(&self, desired: Desired) -> ClusterEvent {
+        let term = *self.term.borrow();
+
+        ClusterEvent::Peers {
+            desired: if term.is_some() { desired } else { Desired::default() },
+            is_listed: self.found.is_some(),
+            continue_after: term.and_then(|term| term.continue_after),
         }
     }
 
     /// Saves the desired peers and their endpoints if a state file is configured, and records the peer's endpoint for
     /// the next leader.
     pub(crate) fn handle_status(&mut self, status: &[PeerStatus]) {
-        if let (Some(file), Some(wanted), Some(_)) =
-            (&mut self.state_file, &self.wanted, &self.found)
+        if let (Some(file), Some(desired), Some(_)) =
+            (&mut self.state_file, &self.desired, &self.found)
         {
-            file.save(wanted, status);
+            file.save(desired, status);
         }
         self.report_peer(status);
     }
@@ -245,7 +221,7 @@ impl ClusterSource {
     /// Records where the peer was heard, for the next leader.
     pub(crate) fn report_peer(&self, status: &[PeerStatus]) {
         // Only a gateway without configured endpoints needs this.
-        if let (true, [peer]) = (self.endpoints.is_empty(), status)
+        if let (true, [peer]) = (self.scope.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
         {
             self.leadership.set_peer_endpoint(endpoint);
@@ -270,8 +246,8 @@ impl ClusterSource {
 
     /// The verdict on each object, including missing routes.
     fn verdicts(&self) -> Vec<Verdict> {
-        let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
-        let verdicts = self.object_verdicts.iter().cloned().map(|verdict| {
+        let Some(Desired { peers, verdicts, .. }) = &self.desired else { return Vec::new() };
+        let verdicts = verdicts.iter().cloned().map(|verdict| {
             let causes = peers
                 .iter()
                 .filter(|peer| origins::is_subject_of(&peer.origins.of("allowed_ips"), &verdict))
@@ -297,15 +273,14 @@ impl ClusterSource {
         has_successor
     }
 
-    /// Handles an update of the watch. Returns whether there are new objects.
-    fn handle_update(&mut self, update: Update) -> bool {
+    /// Handles an update of the watch.
+    fn handle_update(&mut self, update: Update) {
         match update {
             Update::Unreachable(error) => {
                 if self.is_reachable {
                     warn!(%error, "cannot reach the API server; the last known objects stay in force");
                 }
                 self.is_reachable = false;
-                false
             }
             Update::Objects(found) => {
                 if !self.is_reachable {
@@ -313,60 +288,49 @@ impl ClusterSource {
                 }
                 self.is_reachable = true;
                 self.found = Some(found);
-                self.evaluate()
+                self.is_outdated = true;
             }
         }
     }
 
-    /// Evaluates the listed objects. Returns whether there are any.
-    fn evaluate(&mut self) -> bool {
-        self.is_outdated = false;
-        let Some(found) = self.found.clone() else { return false };
-        self.wanted = Some(self.wanted(&found));
+    /// Computes the desired state from the listed objects, or from what was saved before a restart; `None` if there is
+    /// neither.
+    fn plan(&mut self) -> Option<Desired> {
+        let scope = self.scope_of_term();
+        let Some(found) = &self.found else {
+            self.desired = self.saved.clone().map(|saved| Desired::of_requested(&scope, saved));
+            return self.desired.clone();
+        };
+        let desired = Desired::new(&scope, found);
 
-        true
-    }
-
-    fn wanted(&mut self, found: &Objects) -> DesiredPeers {
-        let addresses = self.endpoints.iter().filter_map(Endpoint::address);
-        let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
-        let Desired { peers, mut cluster, refused, rejected, verdicts } =
-            Desired::new(&self.scope, found, &endpoints);
-        self.object_verdicts = verdicts;
         self.has_unreported_verdicts = true;
-
-        let refused = refused.iter().map(ToString::to_string);
-        let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
+        let refused = desired.refused.iter().map(ToString::to_string);
+        let refused: Vec<_> =
+            refused.chain(desired.rejected.iter().map(ToString::to_string)).collect();
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("{}", conditions::shortened(refusal));
         }
         self.observed.set_refused(refused.len());
         self.refused = refused;
-        if !peers.is_empty() {
+        if !desired.peers.is_empty() {
             self.leader_tasks.set_has_peer();
         }
+        self.desired = Some(desired);
 
-        if !cluster.masquerade.is_empty() {
-            // The remote gateway knows our tunnel address, so it is not masqueraded.
-            cluster.prefixes.push(Prefix::of_host(self.own_address));
-        }
-
-        DesiredPeers { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
+        self.desired.clone()
     }
 
-    fn peer(&self, asked: RequestedPeer) -> Peer {
-        let origins = origins::of_peer(&asked, self.endpoint_origin.clone());
-        let RequestedPeer { public_key, desired: wanted, .. } = asked;
-
-        Peer {
-            name: wanted.name,
-            public_key: PublicKey::from_bytes(public_key),
-            preshared_key: None,
-            endpoints: self.endpoints.clone(),
-            persistent_keepalive: None,
-            allowed_ips: wanted.allowed_ips.into(),
-            remaps: wanted.remaps,
-            origins,
+    /// The scope with the endpoint at which the previous leader heard the peer, if it recorded one.
+    fn scope_of_term(&self) -> Scope {
+        let mut scope = self.scope.clone();
+        let learned = self.term.borrow().and_then(|term| term.peer_endpoint);
+        if let Some(endpoint) = learned
+            && !scope.endpoints.iter().any(|known| known.address() == Some(endpoint))
+        {
+            scope.endpoints.insert(0, Endpoint::Learned(endpoint));
+            scope.endpoint_origin = self.lease.clone();
         }
+
+        scope
     }
 }

@@ -14,26 +14,25 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remap::{Cluster, Prefix, Rule};
+use remap::{Cluster, Table};
 use strait_io::{Offload, PeerConfig, Settings, Workers};
-use strait_plan::{DesiredPeer, Plan, PlanInput};
+use strait_wg::PrivateKey;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub use keyfile::KeyFileError;
-pub use origin::Origin;
-pub(crate) use origin::{OFFLOAD, Origins};
+pub(crate) use origin::OFFLOAD;
 pub use parse::DEFAULT_INTERFACE;
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};
 pub use strait_plan::endpoint::{Endpoint, EndpointError, HostPort, address_of_one_host};
+pub use strait_plan::origin::Origin;
+pub(crate) use strait_plan::origin::Origins;
 pub(crate) use strait_wg::Engine;
 
 /// How many peers are logged. `/config` has all of them.
@@ -79,6 +78,8 @@ pub struct Config {
     pub(crate) cluster: Cluster,
     /// The peers, in the order of the file.
     pub(crate) peers: Vec<Peer>,
+    /// The table of these peers and this cluster.
+    pub(crate) table: Table,
     /// Origins of the values, without the peers.
     pub(crate) origins: Origins,
 }
@@ -111,27 +112,8 @@ impl AdminSocket {
     }
 }
 
-/// One peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    /// Unique within the configuration.
-    pub(crate) name: String,
-    /// Unique within the configuration.
-    pub(crate) public_key: PublicKey,
-    /// The preshared key of the handshake, if any.
-    pub(crate) preshared_key: Option<PresharedKey>,
-    /// Possible endpoints in order of preference; without any the peer must send first.
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// In seconds; `None` is off.
-    pub(crate) persistent_keepalive: Option<NonZeroU16>,
-    /// The remote's real prefixes. Not empty. The list is shared with the packet engine, because it may have
-    /// thousands of entries.
-    pub(crate) allowed_ips: Arc<[Prefix]>,
-    /// The remap rules of the remote's addresses.
-    pub(crate) remaps: Vec<Rule>,
-    /// Origins of the values.
-    pub(crate) origins: Origins,
-}
+/// A peer of a gateway.
+pub(crate) type Peer = strait_plan::Peer<PeerKeys>;
 
 impl Config {
     /// Reads and checks the file at `path` and the key files it names.
@@ -167,14 +149,6 @@ impl Config {
         self.admin_socket.path(&self.interface)
     }
 
-    /// The remapping table of `generation`, and the contradictions in the configuration.
-    pub(crate) fn plan(&self, generation: u64) -> Plan {
-        let peers = self.peers.iter().map(Peer::wanted).collect();
-        let wanted = PlanInput { cluster: self.cluster.clone(), peers };
-
-        strait_plan::plan(generation, &wanted)
-    }
-
     /// The first IPv6 prefix or address of the configuration, if there is any.
     pub(crate) fn first_ipv6(&self) -> Option<String> {
         let is_ipv6 = |net: &IpNet| matches!(net, IpNet::V6(_));
@@ -192,40 +166,21 @@ impl Config {
     }
 }
 
-impl Peer {
-    /// Converts it for the packet engine, with the endpoints that are known now.
-    ///
-    /// The MSS of TCP is clamped to `clamp_mtu` bytes, if set.
-    pub(crate) fn to_peer_config(
-        &self,
-        endpoints: Vec<SocketAddr>,
-        clamp_mtu: Option<u16>,
-    ) -> PeerConfig {
-        PeerConfig {
-            name: self.name.clone(),
-            keys: PeerKeys {
-                public_key: self.public_key,
-                preshared_key: self.preshared_key.clone(),
-            },
-            endpoints,
-            allowed_ips: Arc::clone(&self.allowed_ips),
-            clamp_mtu,
-            persistent_keepalive: self.persistent_keepalive,
-        }
-    }
-
-    fn wanted(&self) -> DesiredPeer {
-        DesiredPeer {
-            name: self.name.clone(),
-            endpoints: self.endpoint_addresses().map(|address| address.ip()).collect(),
-            allowed_ips: self.allowed_ips.to_vec(),
-            remaps: self.remaps.clone(),
-        }
-    }
-
-    /// The configured and learned addresses, without those of DNS names.
-    pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.endpoints.iter().filter_map(Endpoint::address)
+/// Converts `peer` for the packet engine, with the endpoints that are known now.
+///
+/// The MSS of TCP is clamped to `clamp_mtu` bytes, if set.
+pub(crate) fn peer_config(
+    peer: &Peer,
+    endpoints: Vec<SocketAddr>,
+    clamp_mtu: Option<u16>,
+) -> PeerConfig {
+    PeerConfig {
+        name: peer.name.clone(),
+        keys: peer.keys.clone(),
+        endpoints,
+        allowed_ips: Arc::clone(&peer.allowed_ips),
+        clamp_mtu,
+        persistent_keepalive: peer.persistent_keepalive,
     }
 }
 
@@ -254,7 +209,7 @@ impl fmt::Display for Config {
         list(f, &self.cluster.host_maps)?;
         f.write_str("} peers=")?;
         let shown = self.peers.get(..SHOWN_PEERS).unwrap_or(&self.peers);
-        list(f, shown)?;
+        list(f, &shown.iter().map(PeerLine).collect::<Vec<_>>())?;
 
         match self.peers.len() - shown.len() {
             0 => Ok(()),
@@ -263,19 +218,22 @@ impl fmt::Display for Config {
     }
 }
 
-/// One line, secrets shown as present or absent only.
-impl fmt::Display for Peer {
+/// A peer as text, secrets shown as present or absent only.
+struct PeerLine<'a>(&'a Peer);
+
+impl fmt::Display for PeerLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let preshared_key = if self.preshared_key.is_some() { "set" } else { "none" };
-        write!(f, "{{name={} public_key={}", self.name, self.public_key)?;
+        let Self(peer) = self;
+        let preshared_key = if peer.keys.preshared_key.is_some() { "set" } else { "none" };
+        write!(f, "{{name={} public_key={}", peer.name, peer.keys.public_key)?;
         write!(f, " preshared_key={preshared_key}")?;
         f.write_str(" endpoints=")?;
-        list(f, &self.endpoints)?;
-        write!(f, " persistent_keepalive={}", or_else(self.persistent_keepalive, "off"))?;
+        list(f, &peer.endpoints)?;
+        write!(f, " persistent_keepalive={}", or_else(peer.persistent_keepalive, "off"))?;
         f.write_str(" allowed_ips=")?;
-        list(f, &self.allowed_ips)?;
+        list(f, &peer.allowed_ips)?;
         f.write_str(" remap=[")?;
-        for (index, rule) in self.remaps.iter().enumerate() {
+        for (index, rule) in peer.remaps.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{} -> {}", rule.remote(), rule.local())?;
         }

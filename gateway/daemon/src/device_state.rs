@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use strait_host::netlink::{AddressError, RouteError};
-
-use super::config::Peer;
+use strait_plan::Peer;
 
 /// The observed state of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub(crate) struct MissingPrefix {
 
 impl MissingPrefix {
     /// Whether this is a route to a prefix of `peer`.
-    pub(crate) fn is_of(&self, peer: &Peer) -> bool {
+    pub(crate) fn is_of<K>(&self, peer: &Peer<K>) -> bool {
         let mut locals = peer.remaps.iter().map(|rule| rule.local().to_net());
         let mut remotes = peer.allowed_ips.iter().map(|prefix| prefix.to_net());
 

@@ -22,7 +22,7 @@ use strait_wg::boringtun::BoringtunIdentity;
 
 use super::admin::StatusBoard;
 use super::check::Host;
-use super::config::{AdminSocket, Config, DEFAULT_INTERFACE};
+use super::config::{AdminSocket, Config, DEFAULT_INTERFACE, peer_config};
 use super::mtu;
 use super::socket::{self, Answer, Request, SocketError};
 
@@ -200,10 +200,10 @@ fn explain_config(
     let peers = config
         .peers
         .iter()
-        .map(|peer| peer.to_peer_config(peer.endpoint_addresses().collect(), clamp_mtu))
+        .map(|peer| peer_config(peer, peer.endpoint_addresses().collect(), clamp_mtu))
         .collect();
     control.set_port(config.listen_port);
-    control.apply(peers, config.plan(1).table);
+    control.apply(peers, config.table.clone().with_generation(1));
 
     let forwarding = control.current();
     let context = Context {

@@ -62,18 +62,19 @@ impl PeerChanges {
         let mut changes = Self::default();
         let (before, after) = (peer_matcher(wanted, running), peer_matcher(running, wanted));
         for peer in wanted {
-            match before.find(peer.public_key, &peer.name) {
+            match before.find(peer.keys.public_key, &peer.name) {
                 None => changes.added.push(peer.name.clone()),
                 Some(before) if before != peer => changes.changed.push(peer.name.clone()),
                 Some(_) => {}
             }
         }
         for peer in running {
-            if after.find(peer.public_key, &peer.name).is_none() {
+            if after.find(peer.keys.public_key, &peer.name).is_none() {
                 changes.removed.push(peer.name.clone());
             }
         }
-        let order = |peers: &[Peer]| peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>();
+        let order =
+            |peers: &[Peer]| peers.iter().map(|peer| peer.keys.public_key).collect::<Vec<_>>();
         changes.is_reordered = order(running) != order(wanted);
 
         changes
@@ -86,9 +87,9 @@ impl PeerChanges {
 
 /// Matches `peers` against `others`.
 fn peer_matcher<'a>(peers: &[Peer], others: &'a [Peer]) -> PeerMatcher<'a, &'a Peer> {
-    let keys = peers.iter().map(|peer| peer.public_key).collect();
+    let keys = peers.iter().map(|peer| peer.keys.public_key).collect();
 
-    PeerMatcher::new(&keys, others.iter().map(|other| (other.public_key, &*other.name, other)))
+    PeerMatcher::new(&keys, others.iter().map(|other| (other.keys.public_key, &*other.name, other)))
 }
 
 impl Reload {
@@ -111,6 +112,7 @@ impl Reload {
             mss_clamp: wanted.mss_clamp,
             cluster: wanted.cluster,
             peers: wanted.peers,
+            table: wanted.table,
             origins,
             ..running.clone()
         };
@@ -158,6 +160,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 
 #[cfg(test)]
 mod tests {
+    use strait_wg::tunnel::PeerKeys;
     use strait_wg::{PrivateKey, PublicKey};
 
     use super::super::config::{AdminSocket, Origin, Origins, example};
@@ -192,7 +195,7 @@ mod tests {
     fn a_new_key_keeps_the_peer() {
         let running = example::config();
         let mut wanted = running.clone();
-        wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
+        wanted.peers[0].keys.public_key = PublicKey::from_bytes([9; 32]);
 
         let reload = Reload::between(&running, wanted);
 
@@ -320,9 +323,11 @@ mod tests {
     }
 
     fn peer(name: &str, key: u8) -> Peer {
+        let public_key = PublicKey::from_bytes([key; 32]);
+
         Peer {
             name: name.to_owned(),
-            public_key: PublicKey::from_bytes([key; 32]),
+            keys: PeerKeys { public_key, preshared_key: None },
             ..example::config().peers[0].clone()
         }
     }

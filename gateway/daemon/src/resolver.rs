@@ -81,10 +81,10 @@ impl Resolver {
 
         let mut before = std::mem::take(&mut self.peers);
         for peer in peers {
-            let addresses = before.remove(&peer.public_key).map(|target| target.addresses);
+            let addresses = before.remove(&peer.keys.public_key).map(|target| target.addresses);
             let endpoints = peer.endpoints.clone();
             let target = Target { endpoints, addresses: addresses.unwrap_or_default() };
-            self.peers.insert(peer.public_key, target);
+            self.peers.insert(peer.keys.public_key, target);
         }
         self.choose();
     }

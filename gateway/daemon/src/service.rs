@@ -24,8 +24,8 @@ use tracing::{debug, error, info, warn};
 
 use super::admin::{AppliedConfig, StatusBoard};
 use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcome};
-use super::cluster::{ClusterEvent, ConnectivityEvent};
-use super::config::{Config, Findings};
+use super::cluster::{self, ClusterEvent, ConnectivityEvent};
+use super::config::{Config, Findings, peer_config};
 use super::device_state::{DeviceState, MissingPrefix};
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
@@ -174,11 +174,11 @@ impl Service {
                 },
                 read = self.reader.next() => self.handle_read(read).await,
                 event = self.source.next() => match event {
-                    ClusterEvent::Peers { wanted, is_listed, continue_after } => {
+                    ClusterEvent::Peers { desired, is_listed, continue_after } => {
                         if let Some(date) = continue_after {
                             self.gateway.date_initiations_after(date);
                         }
-                        self.reconfigure(wanted.within(&self.config)).await;
+                        self.reconfigure(cluster::within(desired, &self.config)).await;
                         if is_listed {
                             self.board.set_knows_peers();
                         }
@@ -404,11 +404,12 @@ impl Service {
             .peers
             .iter()
             .map(|peer| {
-                peer.to_peer_config(self.resolver.addresses(&peer.public_key).to_vec(), clamp_mtu)
+                let endpoints = self.resolver.addresses(&peer.keys.public_key).to_vec();
+                peer_config(peer, endpoints, clamp_mtu)
             })
             .collect();
 
-        self.gateway.apply(peers, self.config.plan(self.generation).table);
+        self.gateway.apply(peers, self.config.table.clone().with_generation(self.generation));
         self.publish();
     }
 
@@ -467,7 +468,7 @@ impl Service {
     fn found_endpoints(&self) -> Vec<IpAddr> {
         let peers = self.config.peers.iter();
         let named =
-            peers.flat_map(|peer| self.resolver.addresses(&peer.public_key).iter().copied());
+            peers.flat_map(|peer| self.resolver.addresses(&peer.keys.public_key).iter().copied());
         let heard = self.monitor.endpoints().into_iter();
 
         named.chain(heard).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()

@@ -74,7 +74,7 @@ fn verdicts(spec: &Value) -> Verdicts {
     });
     let objects =
         Objects { public_keys: vec![read(&key)], configurations: vec![Arc::clone(&listed)] };
-    let verdicts = Desired::new(&Scope::default(), &objects, &[]).verdicts;
+    let verdicts = Desired::new(&Scope::default(), &objects).verdicts;
     let is_it = |kind: &Option<String>| kind.as_deref() == Some("Configuration");
     let verdict = verdicts.into_iter().find(|verdict| is_it(&verdict.object.kind)).expect("it");
     let gateway = match &verdict.outcome {

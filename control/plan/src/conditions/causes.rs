@@ -7,18 +7,14 @@ use kube::{Resource, ResourceExt};
 use strait_api::Configuration;
 
 use super::{IN_FORCE, Outcome, Verdict, reason, text};
-use crate::objects::{self, Listed, Objects, Problem, Requested, Scope};
+use crate::desired::Desired;
+use crate::objects::{self, Listed, Objects, Problem, Scope};
 use crate::plan::Rejection;
 
 /// The verdicts on all objects that concern a gateway, in the order of kinds and names.
 #[must_use]
-pub(crate) fn verdicts(
-    scope: &Scope,
-    objects: &Objects,
-    requested: &Requested,
-    rejected: &[Rejection],
-) -> Vec<Verdict> {
-    let causes = Causes::new(requested, rejected);
+pub(crate) fn verdicts(scope: &Scope, objects: &Objects, desired: &Desired) -> Vec<Verdict> {
+    let causes = Causes::new(desired);
 
     let configurations = concerning(scope, &objects.configurations).map(|listed| {
         let object = listed.0.as_ref().ok();
@@ -71,18 +67,18 @@ struct Causes<'a> {
 }
 
 impl<'a> Causes<'a> {
-    fn new(requested: &'a Requested, rejected: &'a [Rejection]) -> Self {
+    fn new(desired: &'a Desired) -> Self {
         let mut refusals = BTreeMap::<_, Vec<_>>::new();
-        for refusal in &requested.refused {
+        for refusal in &desired.refused {
             refusals.entry(refusal.object()).or_default().push(&refusal.problem);
         }
         let mut rejections = BTreeMap::<_, Vec<_>>::new();
-        for rejection in rejected {
+        for rejection in &desired.rejected {
             if let Some(peer) = reason::peer(rejection) {
                 rejections.entry(peer).or_default().push(rejection);
             }
         }
-        let peers = requested.peers.iter().map(|peer| peer.desired.name.as_str()).collect();
+        let peers = desired.peers.iter().map(|peer| peer.name.as_str()).collect();
 
         Self { refusals, rejections, peers }
     }

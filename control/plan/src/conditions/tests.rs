@@ -42,7 +42,7 @@ fn listed<K: Resource + serde::de::DeserializeOwned>(objects: &[Value]) -> Vec<L
 /// Kind, name, reason and message of every verdict.
 fn judge(keys: &[Value], configurations: &[Value]) -> Vec<String> {
     let found = Objects { public_keys: listed(keys), configurations: listed(configurations) };
-    let Desired { verdicts, .. } = Desired::new(&Scope::default(), &found, &[]);
+    let Desired { verdicts, .. } = Desired::new(&Scope::default(), &found);
 
     assert!(verdicts.iter().all(|verdict| verdict.generation == Some(7)));
     let line = |verdict: &Verdict| {
@@ -147,9 +147,9 @@ fn a_condition_keeps_its_last_transition_time() {
     assert_eq!(merged(&first, &refused("a"), at(2)), None);
     let other_words = merged(&first, &refused("b"), at(3)).unwrap();
     assert_eq!(times(&other_words), (json!("False"), json!("1970-01-01T00:00:01Z")));
-    let mended = merged(&other_words, &verdict(Outcome::InForce), at(4)).unwrap();
-    assert_eq!(times(&mended), (json!("True"), json!("1970-01-01T00:00:04Z")));
-    for conditions in [first, other_words, mended] {
+    let updated = merged(&other_words, &verdict(Outcome::InForce), at(4)).unwrap();
+    assert_eq!(times(&updated), (json!("True"), json!("1970-01-01T00:00:04Z")));
+    for conditions in [first, other_words, updated] {
         assert_eq!(conditions.len(), 3);
         assert_eq!(conditions[..2], others);
     }

@@ -71,13 +71,12 @@ fn a_peer_has_its_key_and_remapped_prefixes() {
 
     let [peer] = requested.peers.as_slice() else { panic!("{requested:?}") };
     assert_eq!(texts(&requested), [""; 0]);
-    assert_eq!((peer.desired.name.as_str(), peer.public_key), ("milan", [7; 32]));
+    assert_eq!((peer.name.as_str(), peer.keys), ("milan", [7; 32]));
     assert_eq!(
-        peer.desired.allowed_ips,
+        *peer.allowed_ips,
         prefixes(&["169.254.18.1/32", "10.244.0.0/16", "10.8.0.0/16", "10.70.0.0/16"])
     );
-    let rules: Vec<_> =
-        peer.desired.remaps.iter().map(|rule| (rule.remote(), rule.local())).collect();
+    let rules: Vec<_> = peer.remaps.iter().map(|rule| (rule.remote(), rule.local())).collect();
     let pairs = |pairs: [(&str, &str); 2]| {
         pairs.map(|(remote, local)| (remote.parse().unwrap(), local.parse().unwrap())).to_vec()
     };
@@ -88,25 +87,26 @@ fn a_peer_has_its_key_and_remapped_prefixes() {
 fn a_peer_names_its_objects() {
     let keys = [public_key("old", "milan", 1, &[7; 32]), public_key("new", "milan", 2, &[8; 32])];
     let configurations = [configuration("milan", &json!({}), &json!({}))];
-    let object = |kind: &str, name: &str| ObjectName {
+    let object = |kind: &str, name: &str| Origin::Object {
         kind: kind.to_owned(),
         namespace: "tenant".to_owned(),
         name: name.to_owned(),
     };
 
-    let whole = &read(&scope(), &keys, &configurations).peers[0];
-    let bare = &read(&scope(), &keys, &[]).peers[0];
+    let whole = &read(&scope(), &keys, &configurations).peers[0].origins;
+    let bare = &read(&scope(), &keys, &[]).peers[0].origins;
 
-    assert_eq!(whole.key_object, object("PublicKey", "new"));
-    assert_eq!(whole.prefixes_object, Some(object("Configuration", "milan")));
-    assert_eq!((&bare.key_object, &bare.prefixes_object), (&whole.key_object, &None));
+    assert_eq!(whole.of("public_key"), object("PublicKey", "new"));
+    assert_eq!(whole.of("allowed_ips"), object("Configuration", "milan"));
+    assert_eq!(bare.of("public_key"), whole.of("public_key"));
+    assert_eq!(bare.of("allowed_ips"), Origin::Default);
 }
 
 #[test]
 fn without_a_configuration_only_the_gateway_is_reached() {
     let requested = read(&scope(), &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 
-    assert_eq!(requested.peers[0].desired.allowed_ips, prefixes(&["169.254.18.1/32"]));
+    assert_eq!(*requested.peers[0].allowed_ips, prefixes(&["169.254.18.1/32"]));
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn with_external_remapping_every_address_is_allowed() {
 
     let requested = read(&scope, &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 
-    assert_eq!(requested.peers[0].desired.allowed_ips, prefixes(&["0.0.0.0/0", "::/0"]));
-    assert_eq!(requested.peers[0].desired.remaps, []);
+    assert_eq!(*requested.peers[0].allowed_ips, prefixes(&["0.0.0.0/0", "::/0"]));
+    assert_eq!(requested.peers[0].remaps, []);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_problem_is_reported_and_refused_alone() {
     let requested = read(&scope(), &keys, &configurations);
 
     let [peer] = requested.peers.as_slice() else { panic!("{requested:?}") };
-    assert_eq!(peer.public_key, [8; 32]);
-    assert_eq!(peer.desired.allowed_ips, prefixes(&["169.254.18.1/32", "10.244.0.0/16"]));
+    assert_eq!(peer.keys, [8; 32]);
+    assert_eq!(*peer.allowed_ips, prefixes(&["169.254.18.1/32", "10.244.0.0/16"]));
     let expected = [
         ("Configuration tenant/milan: spec.remote.cidr.pod[1]", "write 10.9.0.0/16"),
         ("Configuration tenant/milan: spec.remote.cidr.pod[2]", "\"pods\" is no prefix"),
@@ -208,7 +208,7 @@ fn our_own_key_is_refused() {
     let own = "spec.publicKey is our own public key: copy publicKey from the Secret of the remote's gateway";
     assert_eq!(refused.peers, []);
     assert_eq!(texts(&refused), [format!("PublicKey tenant/milan: {own}")]);
-    assert_eq!(read_beside.peers[0].public_key, [7; 32]);
+    assert_eq!(read_beside.peers[0].keys, [7; 32]);
     assert_eq!(texts(&read_beside), [format!("PublicKey tenant/younger: {own}")]);
 }
 
@@ -219,7 +219,7 @@ fn a_former_own_key_is_accepted() {
     for own_public_key in [Some([8; 32]), None] {
         let requested = read(&Scope { own_public_key, ..scope() }, &keys, &[]);
 
-        assert_eq!(requested.peers[0].public_key, [9; 32]);
+        assert_eq!(requested.peers[0].keys, [9; 32]);
         assert_eq!(texts(&requested), [""; 0]);
     }
 }
@@ -277,7 +277,7 @@ proptest! {
 
         let requested = read(&scope(), &keys, &configurations);
 
-        let is_used = requested.peers[0].desired.allowed_ips.len() == 2;
+        let is_used = requested.peers[0].allowed_ips.len() == 2;
         let is_empty = remote.is_empty() || local.is_empty();
         prop_assert!(is_used || is_empty || !requested.refused.is_empty(), "{:?}", requested);
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, PublicKey};
 use strait_plan::Desired;
-use strait_plan::DesiredPeer;
+use strait_plan::Peer;
 use strait_plan::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged};
 use strait_plan::objects::{Listed, Objects, Scope};
 
@@ -91,12 +91,12 @@ fn good() -> [Value; 2] {
 }
 
 /// Everything that a gateway does with objects before it acts.
-fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<DesiredPeer>, Vec<Verdict>) {
+fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<Peer>, Vec<Verdict>) {
     let found = Objects {
         public_keys: listed::<PublicKey>(keys),
         configurations: listed::<Configuration>(configurations),
     };
-    let Desired { peers, refused, verdicts, .. } = Desired::new(&Scope::default(), &found, &[]);
+    let Desired { peers, refused, verdicts, .. } = Desired::new(&Scope::default(), &found);
     for refusal in &refused {
         let (kind, name) = (Some(&refusal.kind), Some(&refusal.name));
         let verdict = verdicts
@@ -108,7 +108,7 @@ fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<DesiredPeer>, Vec<Ver
         assert!(matches!(verdict.outcome, Outcome::Refused { .. }), "{refusal}: {verdict:?}");
     }
 
-    (peers.into_iter().map(|peer| peer.desired).collect(), verdicts)
+    (peers, verdicts)
 }
 
 fn verdict<'a>(verdicts: &'a [Verdict], object: &Value) -> &'a Verdict {

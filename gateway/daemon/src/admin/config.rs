@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use strait_host::logging::Log;
 use strait_io::Offload;
+use strait_wg::tunnel::PeerKeys;
 
 use crate::config::{Config, Origin, Origins, Peer};
 use crate::flag_values::{FlagValues, Setting, is_allowed_with_file};
@@ -81,6 +82,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
         workers,
         cluster,
         peers: _,
+        table: _,
         // Not a key of the file; the flag is shown among the others.
         dns_check_interval: _,
         origins,
@@ -126,8 +128,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
 fn peer(peer: &Peer) -> Settings {
     let Peer {
         name,
-        public_key,
-        preshared_key,
+        keys: PeerKeys { public_key, preshared_key },
         endpoints,
         persistent_keepalive,
         allowed_ips,

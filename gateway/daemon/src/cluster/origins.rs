@@ -2,7 +2,6 @@
 
 use strait_api::identity::Mode;
 use strait_plan::conditions::Verdict;
-use strait_plan::objects::{ObjectName, RequestedPeer};
 
 use crate::config::{Origin, Origins};
 use crate::flag_values::FlagValues;
@@ -30,27 +29,7 @@ pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
     })
 }
 
-/// The origins of a peer that objects define; its endpoint comes from a flag.
-pub(super) fn of_peer(requested: &RequestedPeer, endpoint: Origin) -> Origins {
-    let key = object(&requested.key_object);
-    let origins = Origins::default()
-        .with("name", key.clone())
-        .with("public_key", key)
-        .with("endpoint", endpoint);
-
-    match requested.prefixes_object.as_ref().map(object) {
-        Some(prefixes) => origins.with("allowed_ips", prefixes.clone()).with("remap", prefixes),
-        None => origins,
-    }
-}
-
 /// Whether `origin` is the object that `verdict` is about.
 pub(super) fn is_subject_of(origin: &Origin, verdict: &Verdict) -> bool {
     matches!(origin, Origin::Object { kind, namespace, name } if verdict.is_about(kind, namespace, name))
-}
-
-fn object(name: &ObjectName) -> Origin {
-    let ObjectName { kind, namespace, name } = name.clone();
-
-    Origin::Object { kind, namespace, name }
 }

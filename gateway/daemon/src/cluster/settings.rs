@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ipnet::{IpNet, Ipv4Net};
-use remap::Cluster;
+use remap::{Cluster, Table};
 use strait_api::identity::{Identity, Mode};
 use strait_host::usage::UsageError;
 use strait_io::{Offload, Workers};
@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::flags::ClusterFlags;
 use super::origins;
-use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
+use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, keyfile};
 use crate::election::{Candidacy, only_line};
 use crate::flag_values::FlagValues;
 
@@ -38,12 +38,6 @@ const TUNNEL_PREFIX_BITS: u8 = 30;
 pub struct Settings {
     pub(crate) identity: Identity,
     pub(crate) scope: Scope,
-    /// Our address inside the tunnel.
-    pub(crate) own_address: IpAddr,
-    /// The server's endpoints, for a client.
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// The origin of `endpoints`.
-    pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
     /// The file with our private key.
@@ -138,6 +132,7 @@ impl Settings {
             dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),
+            table: Table::default(),
             origins: origins::of_flags(flag_values, identity.mode),
         };
         let scope = Scope {
@@ -149,8 +144,10 @@ impl Settings {
                 Remapping::Configurations
             },
             own_public_key: Some(*config.private_key.public_key().as_bytes()),
+            own_address: Some(IpAddr::V4(own)),
+            endpoints,
+            endpoint_origin: flag_values.origin("endpoint_address"),
         };
-        let endpoint_origin = flag_values.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
         let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
         let leadership = if replaces_container {
@@ -160,18 +157,7 @@ impl Settings {
         };
 
         Ok((
-            Self {
-                identity,
-                scope,
-                own_address: IpAddr::V4(own),
-                endpoints,
-                endpoint_origin,
-                key_file,
-                check,
-                report_interval,
-                leadership,
-                state_file,
-            },
+            Self { identity, scope, key_file, check, report_interval, leadership, state_file },
             config,
         ))
     }
@@ -325,7 +311,7 @@ mod tests {
         assert_eq!(config.listen_port, 5);
         assert_eq!(config.addresses, ["169.254.18.1/30".parse().unwrap()]);
         assert_eq!(config.mtu_bytes, Some(1340));
-        assert_eq!(settings.endpoints, []);
+        assert_eq!(settings.scope.endpoints, []);
         assert_eq!(settings.scope.peer_address, Some([169, 254, 18, 2].into()));
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
@@ -353,7 +339,7 @@ mod tests {
         };
 
         let endpoints = |address| {
-            let endpoints = client(address).unwrap().0.endpoints;
+            let endpoints = client(address).unwrap().0.scope.endpoints;
             endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(endpoints("198.51.100.2"), ["198.51.100.2:51840"]);

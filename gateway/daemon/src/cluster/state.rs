@@ -13,11 +13,12 @@ use remap::{Cluster, Rule};
 use serde::{Deserialize, Serialize};
 use strait_api::identity::Identity;
 use strait_io::PeerStatus;
+use strait_plan::objects::Requested;
+use strait_plan::{Desired, Peer};
 use strait_wg::PublicKey;
 use tracing::{info, warn};
 
-use super::DesiredPeers;
-use crate::config::{Endpoint, Origins, Peer};
+use crate::config::{Endpoint, Origins};
 
 /// Version of the format, increased when older files would be misread.
 const VERSION: u32 = 1;
@@ -70,8 +71,8 @@ impl StateFile {
         Self { path, gateway, written: None, is_failing: false }
     }
 
-    /// Reads the last desired peers, which may also be at `endpoints`; `None` without a usable file.
-    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
+    /// Reads the last desired peers; `None` without a usable file.
+    pub(super) fn load(&self) -> Option<Requested> {
         let path = self.path.display();
         let state = match read(&self.path) {
             Ok(state) => state,
@@ -86,24 +87,27 @@ impl StateFile {
             return None;
         }
 
-        let wanted = state.to_desired(endpoints);
-        match &wanted {
-            Some(wanted) => {
-                info!(%path, peers = wanted.peers.len(), "using the saved peers until the API server answers")
+        let saved = state.to_requested();
+        match &saved {
+            Some(saved) => {
+                info!(%path, peers = saved.peers.len(), "using the saved peers until the API server answers")
             }
             None => warn!(%path, "the state file is invalid; waiting for the API server"),
         }
 
-        wanted
+        saved
     }
 
     /// Saves the desired peers and their current endpoints if they have changed.
-    pub(super) fn save(&mut self, wanted: &DesiredPeers, status: &[PeerStatus]) {
+    pub(super) fn save(&mut self, desired: &Desired, status: &[PeerStatus]) {
         let endpoint = |key: PublicKey| {
             status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
         };
-        let DesiredPeers { peers, cluster } = wanted;
-        let peers = peers.iter().map(|peer| Remembered::new(peer, endpoint(peer.public_key)));
+        let Desired { peers, cluster, .. } = desired;
+        let peers = peers.iter().map(|peer| {
+            let public_key = PublicKey::from_bytes(peer.keys);
+            Remembered::new(peer, public_key, endpoint(public_key))
+        });
         let state = State {
             version: VERSION,
             gateway: self.gateway.clone(),
@@ -131,8 +135,8 @@ impl StateFile {
 }
 
 impl State {
-    fn to_desired(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
-        let peers = self.peers.iter().map(|remembered| remembered.to_peer(endpoints));
+    fn to_requested(&self) -> Option<Requested> {
+        let peers = self.peers.iter().map(Remembered::to_peer);
         let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
         let cluster = Cluster {
             prefixes: prefixes.collect::<Option<_>>()?,
@@ -140,12 +144,12 @@ impl State {
             ..Cluster::default()
         };
 
-        Some(DesiredPeers { peers: peers.collect::<Option<_>>()?, cluster })
+        Some(Requested { peers: peers.collect::<Option<_>>()?, cluster, refused: Vec::new() })
     }
 }
 
 impl Remembered {
-    fn new(peer: &Peer, endpoint: Option<SocketAddr>) -> Self {
+    fn new(peer: &Peer, public_key: PublicKey, endpoint: Option<SocketAddr>) -> Self {
         let rule = |rule: &Rule| RememberedRule {
             remote: rule.remote().to_string(),
             local: rule.local().to_string(),
@@ -153,26 +157,22 @@ impl Remembered {
 
         Self {
             name: peer.name.clone(),
-            public_key: peer.public_key.to_string(),
+            public_key: public_key.to_string(),
             endpoint,
             allowed_ips: peer.allowed_ips.iter().map(ToString::to_string).collect(),
             remaps: peer.remaps.iter().map(rule).collect(),
         }
     }
 
-    fn to_peer(&self, endpoints: &[Endpoint]) -> Option<Peer> {
+    fn to_peer(&self) -> Option<Peer> {
         let rule = |rule: &RememberedRule| {
             Rule::new(rule.remote.parse().ok()?, rule.local.parse().ok()?).ok()
         };
-        // The last endpoint comes first; a server knows no other.
-        let is_configured = |was: &SocketAddr| endpoints.contains(&Endpoint::Address(*was));
-        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Learned);
 
         Some(Peer {
             name: self.name.clone(),
-            public_key: self.public_key.parse().ok()?,
-            preshared_key: None,
-            endpoints: was.into_iter().chain(endpoints.iter().cloned()).collect(),
+            keys: *self.public_key.parse::<PublicKey>().ok()?.as_bytes(),
+            endpoints: self.endpoint.map(Endpoint::Learned).into_iter().collect(),
             persistent_keepalive: None,
             allowed_ips: self
                 .allowed_ips
@@ -221,27 +221,31 @@ mod tests {
         }
     }
 
-    fn wanted() -> DesiredPeers {
+    fn desired() -> Desired {
         let cluster = Cluster {
             prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
             masquerade: vec!["10.70.0.0".parse().unwrap()],
             ..Cluster::default()
         };
 
-        DesiredPeers { peers: peers(), cluster }
+        Desired { peers: peers(), cluster, ..Desired::default() }
     }
 
     /// As objects make them.
     fn peers() -> Vec<Peer> {
-        let mut peers = example::config().peers;
-        for peer in &mut peers {
-            peer.preshared_key = None;
-            peer.persistent_keepalive = None;
-            peer.endpoints = Vec::new();
-            peer.origins = Origins::default();
-        }
+        let peers = example::config().peers.into_iter().map(|peer| Peer {
+            persistent_keepalive: None,
+            endpoints: Vec::new(),
+            ..peer.map_keys(|keys| *keys.public_key.as_bytes())
+        });
 
-        peers
+        peers.collect()
+    }
+
+    fn requested(desired: &Desired) -> Requested {
+        let Desired { peers, cluster, .. } = desired.clone();
+
+        Requested { peers, cluster, refused: Vec::new() }
     }
 
     #[test]
@@ -249,29 +253,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
-        assert_eq!(state.load(&[]), None);
+        assert_eq!(state.load(), None);
 
-        state.save(&wanted(), &[]);
-        assert_eq!(state.load(&[]), Some(wanted()));
+        state.save(&desired(), &[]);
+        assert_eq!(state.load(), Some(requested(&desired())));
 
         fs::remove_file(&path).unwrap();
-        state.save(&wanted(), &[]);
+        state.save(&desired(), &[]);
         assert!(!path.exists());
-        state.save(&DesiredPeers::default(), &[]);
-        assert_eq!(state.load(&[]), Some(DesiredPeers::default()));
+        state.save(&Desired::default(), &[]);
+        assert_eq!(state.load(), Some(Requested::default()));
     }
 
     #[test]
-    fn the_last_endpoint_comes_first() {
+    fn the_last_endpoint_is_restored() {
         let was = "192.0.2.7:7".parse().unwrap();
-        let may_be: Endpoint = "peer.example:51840".parse().unwrap();
-        let remembered = Remembered::new(&peers()[0], Some(was));
+        let peer = peers().remove(0);
 
-        let peer = remembered.to_peer(std::slice::from_ref(&may_be)).unwrap();
+        let remembered = Remembered::new(&peer, PublicKey::from_bytes(peer.keys), Some(was));
 
-        assert_eq!(peer.endpoints, [Endpoint::Learned(was), may_be.clone()]);
-        let peer = remembered.to_peer(&[Endpoint::Address(was), may_be.clone()]).unwrap();
-        assert_eq!(peer.endpoints, [Endpoint::Address(was), may_be]);
+        let endpoints = vec![Endpoint::Learned(was)];
+        assert_eq!(remembered.to_peer(), Some(Peer { endpoints, ..peer }));
     }
 
     #[test]
@@ -279,10 +281,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
-        state.save(&wanted(), &[]);
+        state.save(&desired(), &[]);
         let good = fs::read_to_string(&path).unwrap();
 
-        assert_eq!(StateFile::new(path.clone(), &identity("oslo")).load(&[]), None);
+        assert_eq!(StateFile::new(path.clone(), &identity("oslo")).load(), None);
         for bad in [
             String::new(),
             good.replace("\"version\": 1", "\"version\": 2"),
@@ -291,7 +293,7 @@ mod tests {
         ] {
             assert_ne!(bad, good);
             fs::write(&path, &bad).unwrap();
-            assert_eq!(state.load(&[]), None, "{bad}");
+            assert_eq!(state.load(), None, "{bad}");
         }
     }
 
@@ -301,16 +303,16 @@ mod tests {
         let path = dir.path().join("state.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
 
-        assert_eq!(StateFile::new(path, &identity("rome")).load(&[]), None);
+        assert_eq!(StateFile::new(path, &identity("rome")).load(), None);
     }
 
     #[test]
     fn a_missing_state_folder_is_no_error() {
         let mut state = StateFile::new("/nowhere/state.json".into(), &identity("rome"));
 
-        state.save(&wanted(), &[]);
+        state.save(&desired(), &[]);
 
         assert!(state.is_failing);
-        assert_eq!(state.load(&[]), None);
+        assert_eq!(state.load(), None);
     }
 }

@@ -1,14 +1,15 @@
 //! A small valid configuration for tests.
 
-use remap::{Cluster, Rule};
+use remap::{Cluster, Rule, Table};
 use strait_io::{Offload, Workers};
+use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 use super::{AdminSocket, Config, Engine, Origins, Peer};
 
 /// One peer with one remap rule. Nothing in it depends on the host.
 pub(crate) fn config() -> Config {
-    Config {
+    let config = Config {
         name: "milan".to_owned(),
         interface: "strait0".to_owned(),
         addresses: vec!["169.254.18.1/30".parse().unwrap()],
@@ -27,8 +28,10 @@ pub(crate) fn config() -> Config {
         cluster: Cluster::default(),
         peers: vec![Peer {
             name: "rome".to_owned(),
-            public_key: PublicKey::from_bytes([8; 32]),
-            preshared_key: Some(PresharedKey::from_file_content(&[6; 32]).unwrap()),
+            keys: PeerKeys {
+                public_key: PublicKey::from_bytes([8; 32]),
+                preshared_key: Some(PresharedKey::from_file_content(&[6; 32]).unwrap()),
+            },
             endpoints: vec!["192.0.2.1:51840".parse().unwrap()],
             persistent_keepalive: std::num::NonZeroU16::new(25),
             allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
@@ -38,6 +41,16 @@ pub(crate) fn config() -> Config {
             ],
             origins: Origins::default(),
         }],
+        table: Table::default(),
         origins: Origins::default(),
-    }
+    };
+
+    planned(config)
+}
+
+/// `config` with the table of its peers.
+pub(crate) fn planned(config: Config) -> Config {
+    let table = strait_plan::plan(&config.cluster, &config.peers).table;
+
+    Config { table, ..config }
 }

@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use remap::{Prefix, special};
+use remap::{Prefix, Table, special};
 use strait_host::interface::is_interface_name;
 use strait_host::netlink::MTU_MIN_IPV6;
 use strait_io::{Offload, Workers};
+use strait_plan::Plan;
 use strait_wg::PrivateKey;
 use toml::Spanned;
 
@@ -120,7 +121,7 @@ impl Parser<'_> {
         };
         let peers = self.peers(&file.peer, private_key.as_ref());
 
-        let config = Config {
+        let mut config = Config {
             name: name?,
             interface: interface?,
             addresses,
@@ -138,12 +139,13 @@ impl Parser<'_> {
             dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,
+            table: Table::default(),
             origins: Origins::default(),
         };
         self.check_mtu(&config, mtu_line);
         // The plan of an incomplete configuration would report follow-up errors.
         if self.findings.is_empty() {
-            self.check_plan(&config);
+            self.plan(&mut config);
         }
 
         Some(config)
@@ -300,8 +302,10 @@ impl Parser<'_> {
     }
 
     /// The single values are valid; the plan checks that they agree.
-    fn check_plan(&mut self, config: &Config) {
-        for rejection in config.plan(0).rejected {
+    fn plan(&mut self, config: &mut Config) {
+        let Plan { table, rejected } = strait_plan::plan(&config.cluster, &config.peers);
+        config.table = table;
+        for rejection in rejected {
             self.findings.push(Finding { line: None, problem: Problem::Rejected(rejection) });
         }
     }

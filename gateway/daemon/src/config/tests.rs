@@ -1,10 +1,12 @@
 mod findings;
 
 use std::fs;
+use std::num::NonZeroU16;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use strait_lab::thread_time;
+use strait_wg::PublicKey;
 
 use super::*;
 use crate::reload::Reload;
@@ -73,8 +75,8 @@ fn the_documented_example_is_valid() {
     assert_eq!(config.metrics_address, Some("127.0.0.1:9090".parse().unwrap()));
     assert!(config.routes);
     let peer = &config.peers[0];
-    assert_eq!((peer.name.as_str(), peer.public_key.to_string().as_str()), ("rome", BOB));
-    assert!(peer.preshared_key.is_some());
+    assert_eq!((peer.name.as_str(), peer.keys.public_key.to_string().as_str()), ("rome", BOB));
+    assert!(peer.keys.preshared_key.is_some());
     let name = HostPort { host: "host-or-ip".to_owned(), port: 51840 };
     assert_eq!(peer.endpoints, [Endpoint::Name(name)]);
     assert_eq!(peer.persistent_keepalive, NonZeroU16::new(25));

@@ -82,7 +82,7 @@ fn the_json_form_has_exactly_these_keys() {
             "icmp_error": null,
             "peer": {
                 "name": "rome",
-                "public_key": example::config().peers[0].public_key.to_string(),
+                "public_key": example::config().peers[0].keys.public_key.to_string(),
                 "endpoint": "192.0.2.1:51840",
                 "has_session": null,
             },

@@ -157,7 +157,7 @@ fn resolver_for(endpoints: &[&str]) -> (Resolver, PublicKey) {
     let mut resolver = Resolver::new(CHECK_INTERVAL);
     resolver.configure(std::slice::from_ref(&peer), now());
 
-    (resolver, peer.public_key)
+    (resolver, peer.keys.public_key)
 }
 
 fn peer(endpoints: &[&str]) -> Peer {

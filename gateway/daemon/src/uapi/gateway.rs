@@ -58,7 +58,7 @@ fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
     let peers: HashMap<_, _> = config
         .iter()
         .flat_map(|config| &config.peers)
-        .map(|peer: &Peer| (peer.public_key, peer))
+        .map(|peer: &Peer| (peer.keys.public_key, peer))
         .collect();
 
     let mut report = Report { device: status::of_device(&found), peers: Vec::new() };
@@ -71,7 +71,7 @@ fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
             let mut report = status::of_peer(found);
             report.name = Some(found.name.clone());
             if let Some(peer) = peers.get(&found.public_key) {
-                report.preshared_key.clone_from(&peer.preshared_key);
+                report.preshared_key.clone_from(&peer.keys.preshared_key);
                 report.persistent_keepalive = peer.persistent_keepalive;
                 report.allowed_ips = peer.allowed_ips.iter().copied().map(Into::into).collect();
             }

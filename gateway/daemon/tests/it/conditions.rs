@@ -87,7 +87,7 @@ impl World {
             configurations: list::<Configuration>(&self.tenant.admin).await,
         };
 
-        Desired::new(&scope, &found, &[]).verdicts
+        Desired::new(&scope, &found).verdicts
     }
 
     async fn condition(&self) -> Option<Value> {

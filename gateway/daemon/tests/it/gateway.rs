@@ -146,9 +146,8 @@ async fn bursts_are_few_updates_and_outages_lose_nothing() {
     let (objects, _) =
         until(&mut watch, |objects| objects.public_keys.len() == usize::from(KEYS) - 1).await;
     let requested = objects::read(&scope(), &objects);
-    let key = |name: &str| {
-        requested.peers.iter().find(|peer| peer.desired.name == name).map(|peer| peer.public_key)
-    };
+    let key =
+        |name: &str| requested.peers.iter().find(|peer| peer.name == name).map(|peer| peer.keys);
     assert_eq!(key("cluster-8"), None);
     // Two keys belong to one cluster each; all the others are one key for many clusters.
     assert_eq!(key("cluster-7"), Some([2; 32]));
@@ -176,7 +175,7 @@ async fn a_change_is_reported_within_milliseconds() {
         api.patch("milan", &PatchParams::default(), &Patch::Merge(&key)).await.unwrap();
         until(&mut watch, |objects| {
             let requested = objects::read(&scope(), objects);
-            requested.peers.first().is_some_and(|peer| peer.public_key == [number; 32])
+            requested.peers.first().is_some_and(|peer| peer.keys == [number; 32])
         })
         .await;
         delays.push(start.elapsed());
@@ -221,8 +220,8 @@ async fn a_thousand_peers_are_planned_in_a_moment() {
         }
     };
     let is_complete = |objects: &Objects| {
-        let Desired { peers, .. } = Desired::new(&scope, objects, &[]);
-        peers.iter().filter(|peer| !peer.desired.remaps.is_empty()).count() == usize::from(PEERS)
+        let Desired { peers, .. } = Desired::new(&scope, objects);
+        peers.iter().filter(|peer| !peer.remaps.is_empty()).count() == usize::from(PEERS)
     };
     let start = Instant::now();
     let writes = stream::iter(0..PEERS).map(write).buffer_unordered(16).collect::<Vec<()>>();
@@ -232,7 +231,7 @@ async fn a_thousand_peers_are_planned_in_a_moment() {
     let start = Instant::now();
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope);
     let (objects, _) = until(&mut watch, is_complete).await;
-    let Desired { rejected, .. } = Desired::new(&scope, &objects, &[]);
+    let Desired { rejected, .. } = Desired::new(&scope, &objects);
     let elapsed = start.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let memory = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();

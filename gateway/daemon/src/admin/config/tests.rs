@@ -104,7 +104,7 @@ fn no_secret_is_shown() {
     let config = example::config();
     let private_key = config.private_key.to_base64();
     let preshared_key = PresharedKey::from_file_content(&[6; 32]).unwrap();
-    assert_eq!(config.peers[0].preshared_key, Some(preshared_key));
+    assert_eq!(config.peers[0].keys.preshared_key, Some(preshared_key));
 
     let page = page(config);
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 
 use remap::Rule;
 use strait_wg::endpoints::MAX_CANDIDATES;
+use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PrivateKey, PublicKey};
 use toml::Spanned;
 
@@ -98,8 +99,7 @@ impl Parser<'_> {
 
         Some(Peer {
             name,
-            public_key,
-            preshared_key,
+            keys: PeerKeys { public_key, preshared_key },
             endpoints,
             persistent_keepalive,
             allowed_ips,
