@@ -22,7 +22,7 @@ use super::journal::{Journal, JournalError};
 use super::names::SINCE;
 use super::object::{Denial, Kind, Target, Write, target};
 use super::resources::{Objects, Resources};
-use super::work::{Chain, Work, work};
+use super::work::{Chain, RoundWrites, work};
 use super::{Settings, SkipVersions};
 
 /// The number of concurrent calls.
@@ -79,7 +79,7 @@ impl<C: Cluster> Allocator<C> {
         now: Timestamp,
     ) -> Result<Round, Failure> {
         let resources = Resources::read(&self.settings, objects);
-        let Some(Work { chains, denials }) = self.agree(&resources, now).await? else {
+        let Some(RoundWrites { chains, denials }) = self.agree(&resources, now).await? else {
             return Ok(Round { is_unfinished: true, ..Round::default() });
         };
 
@@ -102,7 +102,7 @@ impl<C: Cluster> Allocator<C> {
         &mut self,
         resources: &Resources<'_>,
         now: Timestamp,
-    ) -> Result<Option<Work>, Failure> {
+    ) -> Result<Option<RoundWrites>, Failure> {
         for _ in 0..ATTEMPTS {
             // Taken: a call that is cut off must not leave an outdated journal here.
             let (stored, journal) = match self.known.take() {

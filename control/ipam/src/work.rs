@@ -24,7 +24,7 @@ pub(super) enum Chain {
 
 /// All writes of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Work {
+pub(super) struct RoundWrites {
     pub(super) chains: Vec<Chain>,
     pub(super) denials: Vec<Denial>,
 }
@@ -36,8 +36,8 @@ pub(super) fn work(
     decision: &Decision,
     handled: &SkipVersions,
     now: Timestamp,
-) -> Work {
-    let mut work = Work::default();
+) -> RoundWrites {
+    let mut work = RoundWrites::default();
     let chain = |target: Target, writes: Vec<Write>| {
         let is_handled = handled.get(&target.uid) == Some(&target.version);
         (!writes.is_empty() && !is_handled).then_some(Chain::First(writes))

@@ -39,12 +39,12 @@ impl Facts {
         refused: &[String],
     ) -> Self {
         // A problem of no object concerns every prefix.
-        let whose = |object: Option<&ObjectName>| match object {
+        let subjects = |object: Option<&ObjectName>| match object {
             Some(object) => vec![object.clone()],
             None => plan.owners.values().cloned().collect(),
         };
         let about = |object: Option<&ObjectName>, text: String| {
-            whose(object).into_iter().map(move |object| (object, text.clone()))
+            subjects(object).into_iter().map(move |object| (object, text.clone()))
         };
         let (of_one, of_all): (Vec<_>, Vec<_>) =
             plan.problems.iter().partition(|problem| problem.is_of_one_node());

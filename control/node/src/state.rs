@@ -170,9 +170,9 @@ fn additions<K: Copy + Ord, V: Copy + PartialEq>(
     found: &BTreeMap<K, V>,
     wanted: &BTreeMap<K, V>,
 ) -> impl Iterator<Item = (K, V)> {
-    let is_news = |(key, value): &(&K, &V)| found.get(*key) != Some(*value);
+    let is_new = |(key, value): &(&K, &V)| found.get(*key) != Some(*value);
 
-    wanted.iter().filter(is_news).map(|(key, value)| (*key, *value))
+    wanted.iter().filter(is_new).map(|(key, value)| (*key, *value))
 }
 
 fn gone<K: Copy + Ord, V>(

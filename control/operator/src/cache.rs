@@ -48,12 +48,12 @@ impl Cache {
             listeners: Mutex::default(),
         });
         let watched = Arc::clone(&cache);
-        let drive = async move { watched.hear(writer).await };
+        let drive = async move { watched.watch(writer).await };
 
         (cache, drive)
     }
 
-    async fn hear(&self, writer: Writer<DynamicObject>) {
+    async fn watch(&self, writer: Writer<DynamicObject>) {
         let config = config().labels(&self.labels);
         let changes = if self.is_secret() {
             // Only their metadata is transferred and kept.

@@ -69,9 +69,9 @@ impl Context {
 
         let kind = ApiResource::erase::<Secret>(&());
         let labels = <Secret as OwnedKind>::labels();
-        let (metadata, hear) = Cache::new(&client, &kind, &labels);
-        let mut hearing = JoinSet::new();
-        hearing.spawn(hear);
+        let (metadata, watch) = Cache::new(&client, &kind, &labels);
+        let mut watches = JoinSet::new();
+        watches.spawn(watch);
         let secrets = Secrets::new(&client, Arc::clone(&metadata), settings.public_of);
         let kind = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
         let known = ((kind, labels), metadata);
@@ -83,7 +83,7 @@ impl Context {
             templates: Mutex::default(),
             children: watch::Sender::default(),
             caches: Mutex::new(HashMap::from([known])),
-            watches: Mutex::new(hearing),
+            watches: Mutex::new(watches),
             unmonitored: Mutex::default(),
             removed: Mutex::default(),
             schemas,
@@ -97,8 +97,8 @@ impl Context {
         let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
         let mut caches = self.caches.lock();
         let cache = caches.entry((kind, labels.to_owned())).or_insert_with(|| {
-            let (cache, hear) = Cache::new(&self.client, resource, labels);
-            self.watches.lock().spawn(hear);
+            let (cache, watch) = Cache::new(&self.client, resource, labels);
+            self.watches.lock().spawn(watch);
             cache
         });
 
@@ -138,20 +138,20 @@ impl Context {
         self.settings.counts.count(&K::kind(&()), false);
         let object_ref = ObjectRef::from_obj(object).erase();
         let report = (problem.reason(), problem.to_string());
-        let is_news = {
+        let is_new = {
             let mut failures = self.failures();
             let failure = failures.entry(object_ref.clone()).or_default();
             failure.attempts = failure.attempts.saturating_add(1);
-            let is_news = failure.reported.as_ref() != Some(&report);
+            let is_new = failure.reported.as_ref() != Some(&report);
             if !problem.is_outage() {
                 failure.reported = Some(report.clone());
             }
-            is_news
+            is_new
         };
 
         if problem.is_outage() {
             debug!(object = %object_ref, %problem, "trying again");
-        } else if is_news {
+        } else if is_new {
             warn!(object = %object_ref, %problem, "cannot reconcile");
             let (reason, note) = report;
             self.publish(object, EventType::Warning, reason, note).await;

@@ -187,7 +187,7 @@ impl Sound {
     }
 
     /// Enters `secret`, and forgets those that are deleted.
-    fn note(&mut self, secret: &ObjectMeta, is_there: impl Fn(&[String; 2]) -> bool) {
+    fn insert(&mut self, secret: &ObjectMeta, is_there: impl Fn(&[String; 2]) -> bool) {
         self.0.retain(|key, _| is_there(key));
         if let Some(version) = secret.resource_version.clone() {
             self.0.insert(Self::key(secret), version);
@@ -239,7 +239,8 @@ impl Secrets {
 
         let Some(secret) = self.api(holder.namespace).get_opt(name).await? else { return Ok(None) };
         check(&secret, self.public_of)?;
-        sound().note(&secret.metadata, |[namespace, name]| self.metadata.may_have(namespace, name));
+        sound()
+            .insert(&secret.metadata, |[namespace, name]| self.metadata.may_have(namespace, name));
 
         Ok(Some(secret.metadata))
     }
@@ -405,12 +406,12 @@ mod tests {
             ..ObjectMeta::default()
         };
         let mut sound = Sound::default();
-        sound.note(&secret("a", "1"), |_| true);
-        sound.note(&secret("b", "2"), |_| true);
+        sound.insert(&secret("a", "1"), |_| true);
+        sound.insert(&secret("b", "2"), |_| true);
         assert!(sound.has(&secret("a", "1")) && sound.has(&secret("b", "2")));
         assert!(!sound.has(&secret("a", "3")) && !sound.has(&ObjectMeta::default()));
 
-        sound.note(&secret("c", "4"), |[_, name]| name != "a");
+        sound.insert(&secret("c", "4"), |[_, name]| name != "a");
         assert!(!sound.has(&secret("a", "1")));
         assert_eq!(sound.0.len(), 2);
     }

@@ -199,13 +199,13 @@ fn templates(context: &Arc<Context>) -> impl Stream<Item = bool> + Send + use<> 
             Err(_) => return std::future::ready(None),
         }
         // Until all are listed again, the former ones are kept.
-        let is_changed = is_all && note(&context, known.values());
+        let is_changed = is_all && set_templates(&context, known.values());
         std::future::ready((is_changed || !is_all).then_some(is_all))
     })
 }
 
 /// Sets the kinds of templates to `kinds`, beside our own. Returns whether they have changed.
-fn note<'a>(context: &Context, kinds: impl Iterator<Item = &'a ApiResource>) -> bool {
+fn set_templates<'a>(context: &Context, kinds: impl Iterator<Item = &'a ApiResource>) -> bool {
     let own = [
         ApiResource::erase::<WgGatewayServerTemplate>(&()),
         ApiResource::erase::<WgGatewayClientTemplate>(&()),

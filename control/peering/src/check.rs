@@ -28,7 +28,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::context::{PeeringSide, are_two};
+use super::context::{PeeringSide, check_distinct};
 use super::{ClusterContext, CommandError, Session, Side};
 use read::Facts;
 
@@ -142,7 +142,7 @@ pub async fn check_pair(
     let (of_remote, others) = alone(remote, session).await?;
     let ids = [&of_local.cluster_id, &of_remote.cluster_id];
     if let [Some(id), Some(other)] = ids {
-        are_two([local, remote], [id, other], session).await?;
+        check_distinct([local, remote], [id, other], session).await?;
     }
     findings.extend(others);
     findings.extend(pair::findings(&of_local, &of_remote));

@@ -103,7 +103,7 @@ impl<'a> PeeringSides<'a> {
     ) -> Result<Self, CommandError> {
         let local_id = own_id(&pair.local, session).await?;
         let remote_id = own_id(&pair.remote, session).await?;
-        are_two([&pair.local, &pair.remote], [&local_id, &remote_id], session).await?;
+        check_distinct([&pair.local, &pair.remote], [&local_id, &remote_id], session).await?;
 
         let local = PeeringSide::peering(&pair.local, &remote_id, session).await?;
         let remote = PeeringSide::peering(&pair.remote, &local_id, session).await?;
@@ -319,12 +319,12 @@ async fn in_time<T>(
     })
 }
 
-/// Whether `contacts`, with these `ids`, are two clusters with different ids.
+/// Checks that `contacts`, with these `ids`, are two clusters with different ids.
 ///
 /// # Errors
 ///
 /// [`CommandError`] if they are not.
-pub(super) async fn are_two(
+pub(super) async fn check_distinct(
     contacts: [&ClusterContext; 2],
     ids: [&str; 2],
     session: Session<'_>,

@@ -30,7 +30,6 @@ fn every_node_reaches_the_gateway_on_any_node() {
         return;
     };
     world.start_all(&[]);
-    world.put_gateway(1);
     world.put_configuration(&["10.71.0.0/16", "fd00:71::/56"]);
 
     for (gateway, ways) in [

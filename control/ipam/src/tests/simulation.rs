@@ -266,7 +266,7 @@ proptest! {
         steps in vec(step(), 50..300),
     ) {
         let server = Arc::new(Mutex::new(Server::default()));
-        server.lock().unwrap().note();
+        server.lock().unwrap().record();
         let mut operators: Vec<_> = (0..operators).map(|_| Operator::new(&server)).collect();
         for step in steps {
             let what = format!("{step:?}");
@@ -285,7 +285,7 @@ proptest! {
 #[test]
 fn an_invalid_journal_is_restored_and_reported() {
     let server = Arc::new(Mutex::new(Server::default()));
-    server.lock().unwrap().note();
+    server.lock().unwrap().record();
     let mut operators = [Operator::new(&server)];
     for place in 0..3 {
         happen(&server, &mut operators, Step::Network(place, 31, 0, false));

@@ -182,8 +182,8 @@ impl ClusterCopy {
         changes.sort_by(|a, b| a.order().cmp(&b.order()));
 
         let mut conflicts = self.conflicts;
-        let is_news = |unserved: &Unallocated| !self.known.contains(unserved);
-        conflicts.extend(unserved.into_iter().filter(is_news).map(Conflict::from));
+        let is_new = |unserved: &Unallocated| !self.known.contains(unserved);
+        conflicts.extend(unserved.into_iter().filter(is_new).map(Conflict::from));
         let old = node_conflicts(&networks(&self.before), &self.nodes);
         let new = node_conflicts(&networks(&after), &self.nodes);
         conflicts.extend(new.into_iter().filter(|new| !old.contains(new)).map(Conflict::from));

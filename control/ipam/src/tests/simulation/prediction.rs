@@ -102,7 +102,7 @@ proptest! {
         changes in vec(change(), 1..4),
     ) {
         let server = Arc::new(Mutex::new(Server::default()));
-        server.lock().unwrap().note();
+        server.lock().unwrap().record();
         let mut operators = [Operator::new(&server)];
         for step in steps {
             happen(&server, &mut operators, step);

@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Records the present state, and checks its invariants.
-    pub(super) fn note(&mut self) {
+    pub(super) fn record(&mut self) {
         self.history.push(self.state.seen());
         let wrong = self.two_owners();
         self.wrong = self.wrong.take().or(wrong);
@@ -111,7 +111,7 @@ impl Server {
         object["metadata"]["creationTimestamp"] = json!(Time(created));
         object["metadata"]["generation"] = json!(1);
         self.state.objects.insert(name, Object::new(kind, object));
-        self.note();
+        self.record();
 
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Server {
         }
         self.state.objects.insert(name.clone(), Object::new(target.kind, changed));
         self.collect(&name);
-        self.note();
+        self.record();
 
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Server {
             *object = Object::new(name.0, value);
         }
         self.collect(name);
-        self.note();
+        self.record();
     }
 
     /// Removes a deleted object without finalizers, and deletes the objects that it owns.
