@@ -1,6 +1,7 @@
 //! The programs `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built from their Go modules.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -46,33 +47,36 @@ fn unless_exists(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// Builds a package of the Go module `apiserver` into the target directory and returns the path of the program.
-/// What another test has built from the same sources is not built again.
+/// Builds a package of the Go module `apiserver` into a cache of this user and returns the path of the program. What was
+/// built from the same sources is not built again.
 ///
 /// # Errors
 ///
 /// If it cannot be built; the text is the cause.
 pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
-    let folder = target().ok_or("the target directory is not known")?.join("tmp/apiserver");
-    let with_path = |path: &Path| format!("{}: ", path.display());
-    fs::create_dir_all(&folder).map_err(|error| with_path(&folder) + &error.to_string())?;
-    let mut sources = Vec::new();
+    let with_path = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    let mut hasher = DefaultHasher::new();
     for file in ["go.mod", "go.sum", "main.go"].map(|name| source.join(name)) {
-        sources.extend(fs::read(&file).map_err(|error| with_path(&file) + &error.to_string())?);
+        fs::read(&file).map_err(|error| with_path(&file, error))?.hash(&mut hasher);
     }
-    let (path, stamp) = (folder.join(program), folder.join(format!("{program}.sources")));
+    let folder = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
+    let folder = folder.join(format!("strait/apiserver-{:016x}", hasher.finish()));
+    fs::create_dir_all(&folder).map_err(|error| with_path(&folder, error))?;
+    let path = folder.join(program);
     // Tests run in several processes. The lock ends with this function.
     let lock = fs::File::create(folder.join("lock")).and_then(|lock| lock.lock().map(|()| lock));
-    let _lock = lock.map_err(|error| with_path(&folder) + &error.to_string())?;
-    if path.is_file() && fs::read(&stamp).is_ok_and(|built| built == sources) {
+    let _lock = lock.map_err(|error| with_path(&folder, error))?;
+    if path.is_file() {
         return Ok(path);
     }
 
     say(&format!("building {program}; without a cache that takes minutes"));
+    // An interrupted build leaves no program.
+    let unfinished = folder.join(format!("{program}.unfinished"));
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
-        .arg(&path)
+        .arg(&unfinished)
         .arg(package)
         .current_dir(source)
         .status()
@@ -82,14 +86,14 @@ pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("go build ended with {status}"));
     }
-    fs::write(&stamp, sources).map_err(|error| with_path(&stamp) + &error.to_string())?;
+    fs::rename(&unfinished, &path).map_err(|error| with_path(&path, error))?;
 
     Ok(path)
 }
 
-/// The target directory of cargo. Tests are in `deps` of a profile of it.
-fn target() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
+/// Where programs of this user keep what can be built again.
+fn cache() -> Option<PathBuf> {
+    let of_home = || std::env::home_dir().map(|home| home.join(".cache"));
 
-    program.ancestors().nth(3).map(Path::to_owned)
+    std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home)
 }
