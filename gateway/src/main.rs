@@ -29,7 +29,7 @@ use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
 use strait_host::{limits, stdout};
 use strait_io::Gateway;
-use strait_kube::client;
+use strait_kube::client::{self, Part};
 #[cfg(feature = "demo")]
 use strait_lab::demo;
 use strait_node as node;
@@ -115,7 +115,8 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         }
         None if is_in_cluster => {
             let (settings, config) = cluster::Settings::read(&args.cluster, &args.flag_values)?;
-            let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
+            let client =
+                runtime.block_on(client::infer(Part::Gateway)).map_err(UsageError::wrong)?;
             (Start::Cluster(Box::new(settings), client), config)
         }
         None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),

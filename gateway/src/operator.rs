@@ -14,7 +14,7 @@ use strait_host::http::Admin;
 use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
 use strait_ipam::Pools;
-use strait_kube::client;
+use strait_kube::client::{self, Part};
 use strait_kube::election::{Election, Elector, Role};
 use strait_operator::{KeyPair, ReconcileCounts, Settings, cluster_id};
 use strait_wg::PrivateKey;
@@ -93,10 +93,10 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let candidacy = args.election.candidacy()?;
+    let candidacy = args.election.candidacy(None)?;
     let pools = Pools::new(args.pools.clone())
         .map_err(|error| UsageError::Wrong(format!("--pools: {error}")))?;
-    let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
+    let client = runtime.block_on(client::infer(Part::Operator)).map_err(UsageError::wrong)?;
     let mut addresses = vec![args.metrics_address.0, args.health_probe_bind_address.0];
     addresses.dedup();
     let admins: Vec<_> =

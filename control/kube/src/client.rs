@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::{Client, Config};
 
 use crate::watch::WATCH_SECONDS;
@@ -15,12 +17,14 @@ const READ: Duration = Duration::from_secs(1).saturating_mul(WATCH_SECONDS + 10)
 /// For the server to read what is sent.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// A client of the API server that `config` names. Sends no request yet. To be called within a runtime.
+/// A client of the API server that `config` names, for the `part` of Strait that audit logs name. Sends no request yet.
+/// To be called within a runtime.
 ///
 /// # Errors
 ///
 /// If the keys or certificates of the configuration cannot be used.
-pub fn client(mut config: Config) -> kube::Result<Client> {
+pub fn client(mut config: Config, part: Part) -> kube::Result<Client> {
+    config.headers.push((USER_AGENT, HeaderValue::from_static(part.user_agent())));
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
@@ -31,6 +35,30 @@ pub fn client(mut config: Config) -> kube::Result<Client> {
     config.default_retry = false;
 
     Client::try_from(config)
+}
+
+/// The part of Strait that sends requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `strait gateway`.
+    Gateway,
+    /// `strait operator`.
+    Operator,
+    /// `strait node`.
+    Node,
+    /// The commands of users.
+    Command,
+}
+
+impl Part {
+    const fn user_agent(self) -> &'static str {
+        match self {
+            Self::Gateway => concat!("strait/", env!("CARGO_PKG_VERSION"), " (gateway)"),
+            Self::Operator => concat!("strait/", env!("CARGO_PKG_VERSION"), " (operator)"),
+            Self::Node => concat!("strait/", env!("CARGO_PKG_VERSION"), " (node)"),
+            Self::Command => concat!("strait/", env!("CARGO_PKG_VERSION"), " (command)"),
+        }
+    }
 }
 
 /// Why there is no client.
@@ -50,8 +78,8 @@ pub enum ClientError {
 /// # Errors
 ///
 /// [`ClientError`] if neither names one, or if the keys or certificates cannot be used.
-pub async fn infer() -> Result<Client, ClientError> {
+pub async fn infer(part: Part) -> Result<Client, ClientError> {
     let config = Config::infer().await.map_err(|error| ClientError::Missing(Box::new(error)))?;
 
-    client(config).map_err(|error| ClientError::Unusable(Box::new(error)))
+    client(config, part).map_err(|error| ClientError::Unusable(Box::new(error)))
 }

@@ -7,6 +7,7 @@
 //!
 //! - A candidate takes a lease that is free, or that was seen not to change for its whole duration. Time in which the
 //!   API server could not be read does not count, as the holder could not renew either: an outage changes no leader.
+//!   The lease of a process that ran in the same place, as before a restart of its container, is free.
 //! - A leader that cannot renew stays the leader until it sees another holder. The label of its pod cannot change while
 //!   the API server is away, and packets go on. Labels and statuses are written only right after a renewal.
 //! - No clock of another machine is trusted: only changes of a lease count, not its timestamps. The next leader learns
@@ -40,6 +41,9 @@ pub(crate) const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 pub struct Settings {
     /// Unique among all candidates, past ones included.
     pub holder: String,
+    /// How the names of all holders begin that were started where this one is. Two of them cannot run at once, so the
+    /// others have ended.
+    pub place: Option<String>,
     /// For how long after a renewal no other candidate may take the lease; in the Lease rounded up to seconds.
     pub lease_duration: Duration,
 }
@@ -114,6 +118,10 @@ impl Candidate {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder == self.settings.holder || holder.is_empty() {
             self.seen = None;
+            return self.write(spec, now, wall);
+        }
+
+        if self.settings.place.as_ref().is_some_and(|place| holder.starts_with(place)) {
             return self.write(spec, now, wall);
         }
 

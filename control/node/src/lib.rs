@@ -41,7 +41,7 @@ use strait_host::http::Admin;
 use strait_host::signals::{Signals, end_on_signal};
 use strait_host::stdout;
 use strait_host::usage::UsageError;
-use strait_kube::client;
+use strait_kube::client::{self, Part};
 use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::watch;
@@ -88,7 +88,7 @@ pub fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
 
     end_on_signal().context("cannot listen for signals")?;
     let settings = args.settings()?;
-    let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
+    let client = runtime.block_on(client::infer(Part::Node)).map_err(UsageError::wrong)?;
     let mut addresses = vec![args.metrics_address.0, args.health_probe_bind_address.0];
     addresses.dedup();
     let admins: Vec<_> =

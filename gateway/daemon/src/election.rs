@@ -1,6 +1,7 @@
 //! Flags of leader election.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,10 +70,13 @@ pub struct Candidacy {
 }
 
 impl ElectionFlags {
+    /// The candidacy of this process. With an `interface`, which no other process of this network namespace can have, it
+    /// takes the Lease of a process that had the interface before: of the container that ran in this pod.
+    ///
     /// # Errors
     ///
     /// [`UsageError`] with the wrong flag.
-    pub fn candidacy(&self) -> Result<Candidacy, UsageError> {
+    pub fn candidacy(&self, interface: Option<&str>) -> Result<Candidacy, UsageError> {
         let lease_duration = self.leader_election_lease_duration;
         let renew_deadline = self.leader_election_renew_deadline;
         let retry_period = self.leader_election_retry_period;
@@ -82,9 +86,13 @@ impl ElectionFlags {
             )));
         }
         let pod = self.pod()?;
+        let place = interface.and_then(place).map(|place| format!("{pod}_{place:016x}_"));
         // A pod that restarts under the same name is another holder.
-        let holder = format!("{pod}_{:016x}", random());
-        let settings = Settings { holder, lease_duration };
+        let holder = match &place {
+            Some(place) => format!("{place}{:016x}", random()),
+            None => format!("{pod}_{:016x}", random()),
+        };
+        let settings = Settings { holder, place, lease_duration };
 
         Ok(Candidacy { settings, times: Times { renew_deadline, retry_period }, pod })
     }
@@ -95,6 +103,16 @@ impl ElectionFlags {
         pod.or_else(|| only_line(Path::new(HOST_NAME_FILE)))
             .ok_or_else(|| UsageError::Wrong("--pod-name is missing".to_owned()))
     }
+}
+
+/// Identifies the interface of this name in the network namespace of this process, since the machine was started.
+fn place(interface: &str) -> Option<u64> {
+    let boot = only_line(Path::new("/proc/sys/kernel/random/boot_id"))?;
+    let namespace = std::fs::metadata("/proc/self/ns/net").ok()?;
+    let mut hasher = DefaultHasher::new();
+    (boot, namespace.ino(), interface).hash(&mut hasher);
+
+    Some(hasher.finish())
 }
 
 /// The content of a file without white space around it, unless it is empty.
@@ -108,4 +126,29 @@ pub(crate) fn only_line(file: &Path) -> Option<String> {
 /// randomness.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_interface_is_the_same_place() {
+        let flags = ElectionFlags {
+            leader_election: Some(true),
+            leader_election_lease_duration: Duration::from_secs(15),
+            leader_election_renew_deadline: Duration::from_secs(10),
+            leader_election_retry_period: Duration::from_secs(2),
+            pod_name: Some("gw-1".to_owned()),
+        };
+        let settings = |interface| flags.candidacy(interface).unwrap().settings;
+
+        let [first, restarted] = [settings(Some("liqo-tunnel")), settings(Some("liqo-tunnel"))];
+        assert_ne!(first.holder, restarted.holder);
+        assert!(first.holder.starts_with(restarted.place.as_ref().unwrap()), "{first:?}");
+        let other = settings(Some("strait0"));
+        assert!(!first.holder.starts_with(other.place.as_ref().unwrap()), "{other:?}");
+        let operator = settings(None);
+        assert!(operator.holder.starts_with("gw-1_") && operator.place.is_none(), "{operator:?}");
+    }
 }

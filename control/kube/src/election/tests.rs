@@ -7,8 +7,12 @@ use super::*;
 const LEASE: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
 
+fn settings(holder: &str) -> Settings {
+    Settings { holder: holder.to_owned(), place: None, lease_duration: LEASE }
+}
+
 fn candidate(holder: &str) -> Candidate {
-    Candidate::new(Settings { holder: holder.to_owned(), lease_duration: LEASE })
+    Candidate::new(settings(holder))
 }
 
 /// An API server with one lease, and the time.
@@ -72,10 +76,31 @@ fn the_second_takes_over_when_renewals_stop() {
 }
 
 #[test]
+fn a_restarted_leader_takes_its_lease_at_once() {
+    let restarted = |holder: &str, place: &str| {
+        Candidate::new(Settings { place: Some(place.to_owned()), ..settings(holder) })
+    };
+    let (mut first, mut second) = (restarted("gw-1_7_a", "gw-1_7_"), candidate("gw-2_8_b"));
+    let mut world = World::new();
+    world.try_acquire(&mut first);
+    world.try_acquire(&mut second);
+    world.now += RETRY;
+
+    let mut moved = restarted("gw-1_9_c", "gw-1_9_");
+    assert_eq!(world.try_acquire(&mut moved), Role::Standby);
+    let mut again = restarted("gw-1_7_d", "gw-1_7_");
+    assert_eq!(world.try_acquire(&mut again), Role::Leader);
+
+    assert_eq!(world.lease.as_ref().unwrap().lease_transitions, Some(1));
+    assert!(again.clock.continue_after(world.now, world.wall()).is_some());
+    assert_eq!(world.try_acquire(&mut second), Role::Standby);
+}
+
+#[test]
 fn lease_durations_are_rounded_up() {
     for (requested, promised) in [(400, 1), (1_000, 1), (1_001, 2), (1_900, 2), (15_000, 15)] {
         let lease_duration = Duration::from_millis(requested);
-        let settings = Settings { holder: "a".to_owned(), lease_duration };
+        let settings = Settings { holder: "a".to_owned(), place: None, lease_duration };
         let (mut first, mut second, mut world) =
             (Candidate::new(settings), candidate("b"), World::new());
         world.try_acquire(&mut first);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use strait_host::usage::UsageError;
+use strait_kube::client::{Part, client};
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
 use crate::{ClusterContext, Marks, Pair, Side};
@@ -107,7 +108,7 @@ impl Names<'_> {
     fn client(&self, config: Config) -> Result<kube::Client, UsageError> {
         let url = config.cluster_url.to_string();
 
-        strait_kube::client::client(config).map_err(|error| {
+        client(config, Part::Command).map_err(|error| {
             UsageError::Wrong(format!("--{}kubeconfig: {url} cannot be called: {error}", self.side))
         })
     }

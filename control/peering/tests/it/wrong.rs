@@ -10,6 +10,7 @@ use serde_json::json;
 use strait_api::WgGatewayServerTemplate;
 use strait_control_lab::peering::World;
 use strait_control_lab::roles::no_rights;
+use strait_kube::client::{Part, client};
 use strait_peering::{
     ClusterContext, CommandError, Connect, NodePort, Pair, ServiceType, Side, TemplateType,
     connect, info,
@@ -139,7 +140,7 @@ pub(crate) async fn changes_nothing(world: &World) {
 
 async fn unreachable_servers_are_named(world: &World) {
     let unreachable = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let unreachable = strait_kube::client::client(unreachable).unwrap();
+    let unreachable = client(unreachable, Part::Command).unwrap();
     let error = refusal(world, pair(|pair| pair.remote.client = unreachable), "unreachable")
         .await
         .to_string();
@@ -164,7 +165,7 @@ async fn unreachable_servers_are_named(world: &World) {
 pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let frozen = strait_kube::client::client(Config::new(url.parse().unwrap())).unwrap();
+    let frozen = client(Config::new(url.parse().unwrap()), Part::Command).unwrap();
     let (report, begin) = (RecordedReport::default(), Instant::now());
     let mut pair = pair_of(world);
     pair.remote.client = frozen;
@@ -216,7 +217,7 @@ pub(crate) async fn a_certificate_is_called_untrusted(world: &World) {
     config.root_cert = None;
     config.accept_invalid_certs = false;
     let mut pair = pair_of(world);
-    pair.remote.client = strait_kube::client::client(config).unwrap();
+    pair.remote.client = client(config, Part::Command).unwrap();
 
     let error = connect(&pair, &desired(), RecordedReport::default().session())
         .await

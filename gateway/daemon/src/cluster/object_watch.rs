@@ -99,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use kube::Config;
-    use strait_kube::client::client;
+    use strait_kube::client::{Part, client};
     use tokio::time::timeout;
 
     use super::*;
@@ -119,7 +119,7 @@ mod tests {
                 }
             });
 
-            let client = client(Config::new(url)).unwrap();
+            let client = client(Config::new(url), Part::Gateway).unwrap();
             let mut watch = Watch::new(&client, "liqo-tenant", &Scope::default());
             let update = timeout(Duration::from_secs(10), watch.next()).await;
             assert!(matches!(update, Ok(Update::Unreachable(_))), "{status}: {update:?}");

@@ -86,11 +86,16 @@ impl Settings {
             Mode::Server => (server, client),
             Mode::Client => (client, server),
         };
+        let replaces_container = replaces_one_container(flags)?;
+        let (flag, ports) = match identity.mode {
+            Mode::Server => ("--listen-ports", &flags.listen_ports),
+            Mode::Client => ("--endpoint-ports", &flags.endpoint_ports),
+        };
+        let port = only_port(flag, ports, replaces_container)?;
         let endpoints = match identity.mode {
             Mode::Server => Vec::new(),
-            Mode::Client => endpoints(flags)?,
+            Mode::Client => endpoints(flags, port)?,
         };
-        let replaces_container = replaces_one_container(flags)?;
         let check = if replaces_container {
             Check::OtherContainer
         } else if flags.ping_enabled {
@@ -110,7 +115,7 @@ impl Settings {
             interface: flags.interface.clone(),
             addresses: vec![IpNet::V4(Ipv4Net::new_assert(own, TUNNEL_PREFIX_BITS))],
             listen_port: match identity.mode {
-                Mode::Server => first("--listen-ports", &flags.listen_ports)?,
+                Mode::Server => port,
                 Mode::Client => 0,
             },
             mtu_bytes: Some(flags.mtu),
@@ -190,7 +195,7 @@ fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
 
 fn leadership(flags: &ClusterFlags) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
-        flags.election.candidacy().map(Leadership::Lease)
+        flags.election.candidacy(Some(&flags.interface)).map(Leadership::Lease)
     } else {
         Ok(Leadership::Always)
     }
@@ -232,8 +237,7 @@ fn is_label_value(text: &str) -> bool {
         && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
 }
 
-fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
-    let port = first("--endpoint-ports", &flags.endpoint_ports)?;
+fn endpoints(flags: &ClusterFlags, port: u16) -> Result<Vec<Endpoint>, UsageError> {
     let hosts = flags.endpoint_address.iter().filter(|address| !address.is_empty());
     let endpoints: Vec<_> = hosts.map(|host| endpoint(host, port)).collect::<Result<_, _>>()?;
 
@@ -255,12 +259,19 @@ fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|why| UsageError::Wrong(format!("--endpoint-address {host:?} {why}")))
 }
 
-/// The first port. More ports are for gateways with several tunnels; one suffices.
-fn first(flag: &str, ports: &[u16]) -> Result<u16, UsageError> {
+/// The port of the tunnel. Liqo has a tunnel for each port. Here there is one, and its routes would send flows to the
+/// others: beside its containers several ports are refused, without them the first one is used.
+fn only_port(flag: &str, ports: &[u16], is_beside_liqo: bool) -> Result<u16, UsageError> {
     let (port, others) = match ports {
         [port, others @ ..] if *port != 0 => (*port, others),
         _ => return Err(UsageError::Wrong(format!("{flag}: use a port from 1 to 65535"))),
     };
+    if !others.is_empty() && is_beside_liqo {
+        return Err(UsageError::Wrong(format!(
+            "{flag}: {ports:?} are {} tunnels, and this container has one: use one port on both sides",
+            ports.len()
+        )));
+    }
     if !others.is_empty() {
         warn!("{flag}: only port {port} is used; {others:?} are ignored");
     }
@@ -327,6 +338,16 @@ mod tests {
         assert_eq!(probe.port, 4711);
         let zero = ["strait", "--ping-port=0"];
         assert!(Command::try_parse_from(zero).err().unwrap().to_string().contains("--ping-port"));
+    }
+
+    #[test]
+    fn beside_liqo_several_ports_are_refused() {
+        let beside = ["--container-name=wireguard", "--listen-ports=5,6"];
+
+        let error = read(&[&SERVER[..], &beside].concat()).err().unwrap();
+
+        assert!(error.contains("--listen-ports: [5, 6] are 2 tunnels"), "{error}");
+        assert!(read(&[&SERVER[..], &beside[..1]].concat()).is_ok());
     }
 
     #[test]

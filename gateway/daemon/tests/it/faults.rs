@@ -28,6 +28,7 @@ use strait_control_lab::{ApiServer, create};
 use strait_daemon::cluster::connection::Connections;
 use strait_daemon::cluster::object_watch::{Update, Watch};
 use strait_daemon::cluster::status_reporter::StatusReporter;
+use strait_kube::client::{Part, client};
 use strait_kube::election::{Election, Role, Settings};
 use strait_plan::conncheck::{Report, State};
 use strait_plan::objects::{Objects, Remapping, Scope};
@@ -316,7 +317,7 @@ async fn gateway(server: &ApiServer, folder: &Path) -> (Client, PathBuf) {
     let kubeconfig = server.kubeconfig_of(&file);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
 
-    (strait_kube::client::client(config.expect("a configuration")).expect("a client"), file)
+    (client(config.expect("a configuration"), Part::Gateway).expect("a client"), file)
 }
 
 /// All keys, and no prefixes.
@@ -325,7 +326,7 @@ fn scope() -> Scope {
 }
 
 fn settings() -> Settings {
-    Settings { holder: "gw-1_1".to_owned(), lease_duration: Duration::from_secs(15) }
+    Settings { holder: "gw-1_1".to_owned(), place: None, lease_duration: Duration::from_secs(15) }
 }
 
 async fn try_acquire(election: &mut Election) -> kube::Result<bool> {

@@ -210,6 +210,7 @@ fn used(logs: &[String], is_meant: impl Fn(&str) -> bool) -> Used {
     let events = events.map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut used = Used::default();
     for event in events.filter(|event| is_meant(text(event, "/user/username"))) {
+        assert!(text(&event, "/userAgent").starts_with("strait/"), "{event}");
         // Without an object it is a question about the API itself, which needs no right.
         if event["objectRef"].is_null() {
             continue;

@@ -204,8 +204,11 @@ mod tests {
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
-        let settings =
-            Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
+        let settings = Settings {
+            holder: format!("{name}_1"),
+            place: None,
+            lease_duration: Duration::from_secs(15),
+        };
         let election = Election::new(client.clone(), &identity(), settings);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
         let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
