@@ -18,13 +18,11 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use strait_api::Configuration;
+use strait_plan::conditions::NODE_ROUTES;
 use strait_plan::objects::ObjectName;
 
 use crate::plan::Objects;
 use crate::plan::gateway::is_ready;
-
-/// The type of the condition: whether no node reports a problem on the way to the gateway.
-pub const NODE_ROUTES: &str = "strait.io/NodeRoutes";
 
 /// No node reports a problem.
 const ROUTED: &str = "Routed";

@@ -118,6 +118,8 @@ mod tests {
 
     use super::super::conntrack::Flow;
     use super::super::finding::Finding;
+    use strait_plan::conditions::NODE_ROUTES;
+
     use super::*;
 
     fn node(name: &str, address: Option<&str>) -> Value {
@@ -137,7 +139,7 @@ mod tests {
     /// The same, with these parts in the condition of Rome.
     fn objects_that_say(nodes: &[Value], prefix: &str, parts: &[&str]) -> Objects {
         let condition = json!({
-            "type": condition::NODE_ROUTES, "status": "False", "reason": "NodeProblem",
+            "type": NODE_ROUTES, "status": "False", "reason": "NodeProblem",
             "message": parts.join("; "), "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let conditions = if parts.is_empty() { Vec::new() } else { vec![condition] };

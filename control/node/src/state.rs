@@ -5,13 +5,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use strait_host::netlink::METRIC_OF_LAST_RESORT;
 
 /// The metric of routes with a next hop. Lower metrics come first.
 pub(super) const METRIC: u32 = 100;
-
-/// The metric of unreachable routes. They take effect when the kernel removes the other one, as it does with an
-/// interface: then packets must not follow the default route.
-pub(super) const METRIC_OF_LAST_RESORT: u32 = 1_000_000;
 
 /// Everything of ours in the kernel, except for the VXLAN device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

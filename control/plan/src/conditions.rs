@@ -32,6 +32,9 @@ pub use text::{MESSAGE_BYTES_MAX, list, shortened};
 /// The type of the condition: whether everything that the object specifies is in force in this gateway.
 pub const IN_FORCE: &str = "strait.io/InForce";
 
+/// The type of the condition that nodes write (`strait node`): whether none reports a problem on the way to the gateway.
+pub const NODE_ROUTES: &str = "strait.io/NodeRoutes";
+
 /// The outcome of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {

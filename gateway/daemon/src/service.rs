@@ -97,13 +97,15 @@ impl Service {
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
 
         Ok(Self {
-            source,
             reader: BackgroundReader::new(READ_MAX),
             mtu_bytes,
             generation: 0,
             monitor: gateway.monitor(),
             gateway,
-            routes: DeviceRoutes::new(netlink.clone(), device),
+            routes: match source {
+                Source::File(_) => DeviceRoutes::new(netlink.clone(), device),
+                Source::Cluster(_) => DeviceRoutes::new(netlink.clone(), device).with_last_resort(),
+            },
             netlink,
             device,
             changes,
@@ -115,6 +117,7 @@ impl Service {
             config: Arc::new(config),
             paths: PeerPaths::default(),
             vmclock: VmClock::open(),
+            source,
             board,
         })
     }

@@ -15,11 +15,12 @@ use ipnet::IpNet;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{debug, warn};
 
 pub use changes::{Changed, Changes};
 pub use device::{AddressError, Link, MTU_MIN_IPV6, NoIpv6};
@@ -27,6 +28,9 @@ pub use device::{AddressError, Link, MTU_MIN_IPV6, NoIpv6};
 /// Routing protocol number of our routes: `ip route` shows "proto 83", the letter S. Lower numbers are the kernel's
 /// own, higher ones those of routing daemons.
 pub const ROUTE_PROTOCOL: u8 = 83;
+
+/// The metric of routes of last resort. Lower metrics come first.
+pub const METRIC_OF_LAST_RESORT: u32 = 1_000_000;
 
 /// Timeout of a request. The kernel answers within milliseconds, but an answer that does not fit into the receive
 /// buffer is lost.
@@ -203,15 +207,13 @@ impl Netlink {
             IpNet::V6(_) => RouteMessageBuilder::<Ipv6Addr>::new().build(),
         };
 
-        self.main_table(all)
-            .await
-            .ok()?
-            .into_iter()
-            .find(|route| destination(route) == Some(prefix))
+        self.main_table(all).await.ok()?.into_iter().find(|route| {
+            destination(route) == Some(prefix) && !RouteTarget::Unreachable.is_of(route)
+        })
     }
 
-    /// The destinations of our routes in the main table over the interface `index`.
-    async fn own_routes(&self, index: u32) -> io::Result<BTreeSet<IpNet>> {
+    /// The destinations of our routes in the main table with this target.
+    async fn own_routes(&self, target: RouteTarget) -> io::Result<BTreeSet<IpNet>> {
         let mut own = BTreeSet::new();
         for all in [
             RouteMessageBuilder::<Ipv4Addr>::new().build(),
@@ -223,8 +225,7 @@ impl Netlink {
                 routes => routes?,
             };
             let ours = routes.iter().filter(|route| {
-                u8::from(route.header.protocol) == ROUTE_PROTOCOL
-                    && output_interface(route) == Some(index)
+                u8::from(route.header.protocol) == ROUTE_PROTOCOL && target.is_of(route)
             });
             own.extend(ours.filter_map(destination));
         }
@@ -242,6 +243,26 @@ impl Netlink {
     }
 }
 
+/// What a route of ours does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RouteTarget {
+    /// Sends it over the interface with this index.
+    Interface(u32),
+    /// Rejects it.
+    Unreachable,
+}
+
+impl RouteTarget {
+    fn is_of(self, route: &RouteMessage) -> bool {
+        let is_unreachable = route.header.kind == RouteType::Unreachable;
+
+        match self {
+            Self::Interface(index) => !is_unreachable && output_interface(route) == Some(index),
+            Self::Unreachable => is_unreachable,
+        }
+    }
+}
+
 /// The interface that carries the tunnel's datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
@@ -254,28 +275,66 @@ pub struct Underlay {
 /// Our routes to the device. Routes of others are never touched.
 ///
 /// The kernel holds the only list of them: it removes them when the device goes down, and other programs may remove
-/// them too.
+/// them too. Routes of last resort, of type "unreachable", remain then.
 #[derive(Debug)]
 pub struct DeviceRoutes {
     netlink: Netlink,
     index: u32,
+    has_last_resort: bool,
 }
 
 impl DeviceRoutes {
     /// Manages the routes to the interface `index`.
     pub const fn new(netlink: Netlink, index: u32) -> Self {
-        Self { netlink, index }
+        Self { netlink, index, has_last_resort: false }
+    }
+
+    /// The same routes, and for each prefix one of last resort, which outlives the process: a pod's network outlives its
+    /// container, and without the device a packet would go back to its node, which sends it to the pod again.
+    #[must_use]
+    pub fn with_last_resort(self) -> Self {
+        Self { has_last_resort: true, ..self }
     }
 
     /// Makes the installed routes equal to `wanted` and returns the errors. A device that is down has no routes: then
-    /// nothing is done.
+    /// only those of last resort are installed.
     pub async fn sync(&self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
+        if self.has_last_resort {
+            self.sync_last_resort(wanted).await;
+        }
+
+        self.sync_device(wanted).await
+    }
+
+    /// A route of last resort changes nothing while the device has its route, so errors are only logged.
+    async fn sync_last_resort(&self, wanted: &BTreeSet<IpNet>) {
+        let installed = match self.netlink.own_routes(RouteTarget::Unreachable).await {
+            Ok(installed) => installed,
+            Err(error) => return warn!(%error, "cannot list unreachable routes"),
+        };
+        for change in route_changes(&installed, wanted) {
+            let routes = self.netlink.handle.route();
+            let (prefix, outcome) = match change {
+                Change::Add(prefix) => {
+                    (prefix, answer(routes.add(unreachable_message(prefix)).execute()).await)
+                }
+                Change::Remove(prefix) => {
+                    (prefix, answer(routes.del(unreachable_message(prefix)).execute()).await)
+                }
+            };
+            if let Err(error) = outcome {
+                debug!(%error, %prefix, "cannot change the unreachable route");
+            }
+        }
+    }
+
+    async fn sync_device(&self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
         if let Ok(link) = self.netlink.link(self.index).await
             && !link.is_some_and(|link| link.is_up)
         {
             return Vec::new();
         }
-        let installed = match self.netlink.own_routes(self.index).await {
+        let installed = match self.netlink.own_routes(RouteTarget::Interface(self.index)).await {
             Ok(installed) => installed,
             Err(error) => return vec![RouteError::List(error)],
         };
@@ -292,9 +351,9 @@ impl DeviceRoutes {
         errors
     }
 
-    /// Removes all our routes.
+    /// Removes all our routes to the device.
     pub async fn clear(&self) {
-        for error in self.sync(&BTreeSet::new()).await {
+        for error in self.sync_device(&BTreeSet::new()).await {
             warn!(%error, "a route was not removed");
         }
     }
@@ -364,6 +423,15 @@ pub fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
             route.build()
         }
     }
+}
+
+/// A route that rejects packets to `prefix` where no other route to it is left.
+fn unreachable_message(prefix: IpNet) -> RouteMessage {
+    let mut route = route_message(prefix, None);
+    route.header.kind = RouteType::Unreachable;
+    route.attributes.push(RouteAttribute::Priority(METRIC_OF_LAST_RESORT));
+
+    route
 }
 
 /// The address of an interface. On a point-to-point link `Address` is the remote end and `Local` is ours.

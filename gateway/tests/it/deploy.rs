@@ -6,6 +6,7 @@
 
 mod capability;
 mod chart;
+mod containers;
 mod dashboard;
 mod expression;
 mod image;

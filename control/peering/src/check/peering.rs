@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt as _};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
-use strait_plan::conditions::{self, IN_FORCE};
+use strait_plan::conditions::{self, IN_FORCE, NODE_ROUTES};
 use strait_plan::objects::{cluster_id, parse};
 
 use super::super::connect::{configured, established};
@@ -57,13 +57,25 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
         findings.push(Finding::error(display_name(configuration), "NotConfigured", found, remedy));
     }
     let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
-    let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
-    // Without a gateway its condition has no effect.
+    let refused = conditions.filter(|it| it.status == "False");
+    // Without a gateway the conditions have no effect.
     let refused = refused.filter(|_| has_gateway(configuration, facts));
-    findings.extend(refused.map(|it| {
-        let message = format!("a gateway says {}: {}", it.reason, it.message);
-        let remedy = "write what the message asks for".to_owned();
-        Finding::error(display_name(configuration), "NotInForce", message, remedy)
+    findings.extend(refused.filter_map(|it| {
+        let object = display_name(configuration);
+        match it.type_.as_str() {
+            IN_FORCE => {
+                let message = format!("a gateway says {}: {}", it.reason, it.message);
+                let remedy = "write what the message asks for".to_owned();
+                Some(Finding::error(object, "NotInForce", message, remedy))
+            }
+            NODE_ROUTES => {
+                let message = format!("nodes report {}", it.message);
+                let remedy =
+                    "see the manual of the agent, or `kubectl logs` of the one on that node";
+                Some(Finding::warning(object, "NodeProblem", message, remedy.to_owned()))
+            }
+            _ => None,
+        }
     }));
 
     findings

@@ -161,7 +161,7 @@ fn a_sound_cluster_has_no_findings() {
 #[test]
 fn each_problem_is_found_alone() {
     type Change = fn(&mut Facts);
-    let cases: [(Change, &str, &str); 30] = [
+    let cases: [(Change, &str, &str); 31] = [
         (|it| all(&mut it.operators).clear(), "Namespace liqo", "OperatorMissing"),
         (
             |it| it.operators = Some(vec![deployment("strait-operator", 0)]),
@@ -233,6 +233,17 @@ fn each_problem_is_found_alone() {
             },
             "Configuration tenant/milan",
             "NotInForce",
+        ),
+        (
+            |it| {
+                let status = all(&mut it.configurations)[0].status.as_mut().unwrap();
+                status.conditions.push(object(json!({
+                    "type": "strait.io/NodeRoutes", "status": "False", "reason": "NodeProblem",
+                    "message": "one: masqueraded", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })));
+            },
+            "Configuration tenant/milan",
+            "NodeProblem",
         ),
         (
             |it| all(&mut it.public_keys)[0].spec.public_key = None,
@@ -422,7 +433,12 @@ fn a_condition_without_its_gateway_is_ignored() {
         "type": "strait.io/InForce", "status": "False", "reason": "WaitingForPublicKey",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     })));
-    assert_eq!(reasons(&found(&facts)), [("Configuration tenant/milan", "NotInForce")]);
+    status.conditions.push(object(json!({
+        "type": "strait.io/NodeRoutes", "status": "False", "reason": "NodeProblem",
+        "message": "one: masqueraded", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })));
+    let both = ["NotInForce", "NodeProblem"].map(|reason| ("Configuration tenant/milan", reason));
+    assert_eq!(reasons(&found(&facts)), both);
 
     facts.gateways.clear();
     facts.connections = Some(Vec::new());

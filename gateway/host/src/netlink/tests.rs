@@ -83,7 +83,7 @@ fn without_ipv6_the_device_has_its_ipv4_parts() {
         let [route] = &refused_routes[..] else { panic!("{refused_routes:?}") };
         let own = netlink.addresses(None).await.unwrap();
         assert!(own.contains(&addresses[0].addr()));
-        assert_eq!(netlink.own_routes(lo).await.unwrap(), set(&["10.71.0.0/16"]));
+        assert_eq!(own_routes(&netlink, lo).await.unwrap(), set(&["10.71.0.0/16"]));
         assert_eq!(address.address, addresses[1]);
         assert_eq!(route.missing(), Some(net("fd00:72::/64")));
         for text in [address.to_string(), route.to_string()] {
@@ -128,14 +128,14 @@ fn removed_routes_are_restored() {
         netlink.handle.route().del(by_hand).execute().await.unwrap();
 
         assert_none(&routes.sync(&wanted).await);
-        assert_eq!(netlink.own_routes(lo).await.unwrap(), wanted);
+        assert_eq!(own_routes(&netlink, lo).await.unwrap(), wanted);
 
         set_link(&netlink, lo, LinkFlags::empty()).await;
         assert_none(&routes.sync(&wanted).await);
-        assert_eq!(netlink.own_routes(lo).await.unwrap(), set(&[]), "the device is down");
+        assert_eq!(own_routes(&netlink, lo).await.unwrap(), set(&[]), "the device is down");
         set_link(&netlink, lo, LinkFlags::Up).await;
         assert_none(&routes.sync(&wanted).await);
-        assert_eq!(netlink.own_routes(lo).await.unwrap(), wanted);
+        assert_eq!(own_routes(&netlink, lo).await.unwrap(), wanted);
     });
 }
 
@@ -303,6 +303,48 @@ fn link_state_follows_the_interface() {
         assert_eq!(is_up(link), Some(false));
         assert_eq!(netlink.link(lo + 1000).await.unwrap(), None);
     });
+}
+
+/// After a crash, as after an end, packets must not take the default route.
+#[test]
+fn last_resort_routes_outlive_the_device() {
+    in_namespace(|netlink, _| async move {
+        let unreachable = || async { netlink.own_routes(RouteTarget::Unreachable).await.unwrap() };
+        let wanted = set(&["10.71.0.0/16", "fd00:71::/64"]);
+        let device = tunnel(&netlink).await;
+        let routes = DeviceRoutes::new(netlink.clone(), device).with_last_resort();
+        assert_none(&routes.sync(&wanted).await);
+        assert_eq!(own_routes(&netlink, device).await.unwrap(), wanted);
+        assert_eq!(unreachable().await, wanted);
+
+        routes.clear().await;
+        assert_eq!(own_routes(&netlink, device).await.unwrap(), set(&[]));
+        assert_eq!(unreachable().await, wanted);
+        netlink.handle.link().del(device).execute().await.unwrap();
+        assert_eq!(unreachable().await, wanted);
+
+        // Those of a former process are known again.
+        let device = tunnel(&netlink).await;
+        let routes = DeviceRoutes::new(netlink.clone(), device).with_last_resort();
+        assert_none(&routes.sync(&set(&["10.72.0.0/16"])).await);
+        assert_eq!(unreachable().await, set(&["10.72.0.0/16"]));
+        assert_none(&routes.sync(&set(&[])).await);
+        assert_eq!(unreachable().await, set(&[]));
+    });
+}
+
+/// A device that is up.
+async fn tunnel(netlink: &Netlink) -> u32 {
+    let pair = rtnetlink::LinkVeth::new("other", "tunnel").build();
+    netlink.handle.link().add(pair).execute().await.unwrap();
+    let device = netlink.interface_index("tunnel").await.unwrap();
+    netlink.set_up(device).await.unwrap();
+
+    device
+}
+
+async fn own_routes(netlink: &Netlink, index: u32) -> io::Result<BTreeSet<IpNet>> {
+    netlink.own_routes(RouteTarget::Interface(index)).await
 }
 
 async fn remove_addresses(netlink: &Netlink, index: u32) {

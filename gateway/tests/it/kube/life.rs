@@ -19,6 +19,9 @@ use crate::kube::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
 use crate::kube::observed::{assert_observed, assert_only_read_from_outside};
 use crate::kube::peering::{Peering, alone};
 
+/// Type and code of ICMP: destination unreachable, host unreachable (RFC 792).
+const HOST_UNREACHABLE: (u8, u8) = (3, 1);
+
 /// How long the API servers are away.
 const OUTAGE: Duration = Duration::from_secs(60);
 
@@ -257,8 +260,11 @@ fn a_saved_state_forwards_without_an_api_server() {
 
     peering.in_milan.kill_api_server();
     peering.in_milan.kill("gateway");
-    peering.in_milan.start("gateway", &arguments);
     let back = peering.milan().side.sees(&peering.rome().side).next().unwrap();
+    let ping = Ping::new(back, 1).run(&peering.milan().pod).unwrap();
+    let errors: Vec<_> = ping.errors.iter().map(|error| (error.kind, error.code)).collect();
+    assert_eq!(errors, [HOST_UNREACHABLE], "packets do not go back to the node");
+    peering.in_milan.start("gateway", &arguments);
     wait_for_ping(&peering.milan().pod, back);
     assert!(!peering.in_milan.is_ready(), "it has not seen the objects");
 

@@ -37,7 +37,7 @@ use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
-use strait_node::condition::NODE_ROUTES;
+use strait_plan::conditions::NODE_ROUTES;
 use tokio::runtime::Runtime;
 
 use crate::harness::STRAIT;
