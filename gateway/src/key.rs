@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use strait_daemon::config::keyfile;
+use strait_host::exit_status::{ExitStatus, RUNTIME, USAGE};
 use strait_host::stdout;
 use strait_wg::{KeyError, PrivateKey};
 use zeroize::Zeroizing;
@@ -46,10 +47,12 @@ pub(crate) enum KeyCommandError {
     },
 }
 
-impl KeyCommandError {
-    /// Whether the usage is wrong, rather than the system.
-    pub(crate) const fn is_usage(&self) -> bool {
-        matches!(self, Self::Exists { .. } | Self::Content { .. })
+impl ExitStatus for KeyCommandError {
+    fn exit_status(&self) -> u8 {
+        match self {
+            Self::Exists { .. } | Self::Content { .. } => USAGE,
+            Self::Write { .. } | Self::Read { .. } => RUNTIME,
+        }
     }
 }
 

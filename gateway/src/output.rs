@@ -6,18 +6,23 @@ use std::process::ExitCode;
 use strait_daemon::config::{Findings, KeyFileError};
 use strait_daemon::explain::ExplainError;
 use strait_daemon::show::ShowError;
+use strait_host::exit_status::{ExitStatus, RUNTIME};
 use strait_host::usage::UsageError;
 
 use super::key::KeyCommandError;
 
-/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was changed.
-const USAGE: u8 = 64;
+/// Returns the error if it is of one type.
+type Cast = fn(&anyhow::Error) -> Option<&dyn ExitStatus>;
 
-/// No process answers: `EX_UNAVAILABLE` of `sysexits.h`.
-const UNAVAILABLE: u8 = 69;
-
-/// Any other error.
-const RUNTIME: u8 = 1;
+/// Every error that has an exit status of its own.
+const WITH_STATUS: [Cast; 6] = [
+    cast::<ExplainError>,
+    cast::<Findings>,
+    cast::<KeyCommandError>,
+    cast::<KeyFileError>,
+    cast::<ShowError>,
+    cast::<UsageError>,
+];
 
 /// Reports the error that ends the program, and returns the exit status. `help` is the command that shows the usage.
 pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
@@ -27,14 +32,25 @@ pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
     ExitCode::from(exit_status(error))
 }
 
-/// One line per finding, or one line for the whole chain of causes.
+fn with_status(error: &anyhow::Error) -> Option<&dyn ExitStatus> {
+    WITH_STATUS.iter().find_map(|cast| cast(error))
+}
+
+fn cast<E: ExitStatus + Send + Sync + 'static>(error: &anyhow::Error) -> Option<&dyn ExitStatus> {
+    let error: &dyn ExitStatus = error.downcast_ref::<E>()?;
+
+    Some(error)
+}
+
+/// The lines of the error, or one line for the whole chain of causes.
 fn describe(error: &anyhow::Error, help: &str) -> String {
-    if let Some(findings) = error.downcast_ref::<Findings>() {
-        return format!("{findings}\n");
+    let known = with_status(error);
+    if let Some(known) = known.filter(|known| known.has_own_lines()) {
+        return format!("{known}\n");
     }
     let text = format!("{error:#}").replace('\n', " ");
 
-    if error.is::<UsageError>() {
+    if known.is_some_and(|known| known.is_about_command_line()) {
         format!("strait: {text}; see `{help}`\n")
     } else {
         format!("strait: {text}\n")
@@ -42,18 +58,7 @@ fn describe(error: &anyhow::Error, help: &str) -> String {
 }
 
 fn exit_status(error: &anyhow::Error) -> u8 {
-    if let Some(error) = error.downcast_ref::<ExplainError>() {
-        return if error.is_usage() { USAGE } else { UNAVAILABLE };
-    }
-    if error.is::<ShowError>() {
-        return UNAVAILABLE;
-    }
-    let is_usage = error.is::<Findings>()
-        || error.is::<KeyFileError>()
-        || error.is::<UsageError>()
-        || error.downcast_ref::<KeyCommandError>().is_some_and(KeyCommandError::is_usage);
-
-    if is_usage { USAGE } else { RUNTIME }
+    with_status(error).map_or(RUNTIME, ExitStatus::exit_status)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use strait_engine::explain::{
 };
 use strait_engine::flows::FlowAccess;
 use strait_engine::translate::Context;
+use strait_host::exit_status::{ExitStatus, UNAVAILABLE, USAGE};
 use strait_host::interface::interface_flag;
 use strait_host::stdout;
 use strait_io::Monitor;
@@ -109,15 +110,14 @@ pub enum ExplainError {
     Socket(#[from] SocketError),
 }
 
-impl ExplainError {
-    /// Whether the question is wrong, rather than the gateway unreachable.
-    pub const fn is_usage(&self) -> bool {
+impl ExitStatus for ExplainError {
+    fn exit_status(&self) -> u8 {
         match self {
             Self::Question(_)
             | Self::WrongQuestion(_)
             | Self::NoPorts { .. }
-            | Self::NoIdentifier { .. } => true,
-            Self::Socket(_) => false,
+            | Self::NoIdentifier { .. } => USAGE,
+            Self::Socket(_) => UNAVAILABLE,
         }
     }
 }

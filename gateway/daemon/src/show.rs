@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use strait_host::exit_status::{ExitStatus, UNAVAILABLE};
 use strait_host::interface::interface_flag;
 use strait_wg::uapi::{ReadError, Report};
 use zeroize::Zeroizing;
@@ -68,6 +69,12 @@ pub enum ShowError {
         #[source]
         source: io::Error,
     },
+}
+
+impl ExitStatus for ShowError {
+    fn exit_status(&self) -> u8 {
+        UNAVAILABLE
+    }
 }
 
 /// One device.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod connections;
+pub mod exit_status;
 pub mod flags;
 pub mod http;
 pub mod interface;

@@ -1,5 +1,7 @@
 //! Errors in the usage of the command line.
 
+use crate::exit_status::{ExitStatus, USAGE};
+
 /// Why a command line is not executed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
@@ -15,5 +17,15 @@ impl UsageError {
     /// The error `error` of the command line or the environment.
     pub fn wrong(error: impl std::fmt::Display) -> Self {
         Self::Wrong(error.to_string())
+    }
+}
+
+impl ExitStatus for UsageError {
+    fn exit_status(&self) -> u8 {
+        USAGE
+    }
+
+    fn is_about_command_line(&self) -> bool {
+        true
     }
 }

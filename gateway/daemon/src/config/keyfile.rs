@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use strait_host::exit_status::{ExitStatus, USAGE};
 use strait_wg::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
@@ -55,6 +56,12 @@ pub enum KeyFileError {
          write the new one to a file with mode 0600 and name that file"
     )]
     KeyInsteadOfPath,
+}
+
+impl ExitStatus for KeyFileError {
+    fn exit_status(&self) -> u8 {
+        USAGE
+    }
 }
 
 /// Reads our private key.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use remap::{HostMapError, Prefix, PrefixError, RuleError};
+use strait_host::exit_status::{ExitStatus, USAGE};
 use strait_plan::Rejection;
 use strait_wg::KeyError;
 use strait_wg::redact::without_keys;
@@ -126,6 +127,16 @@ pub(crate) struct Finding {
 pub struct Findings {
     file: PathBuf,
     findings: Vec<Finding>,
+}
+
+impl ExitStatus for Findings {
+    fn exit_status(&self) -> u8 {
+        USAGE
+    }
+
+    fn has_own_lines(&self) -> bool {
+        true
+    }
 }
 
 impl Findings {

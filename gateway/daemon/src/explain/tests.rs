@@ -139,7 +139,7 @@ fn ports_need_a_protocol_with_ports() {
     ] {
         let error = question(&typed(line)).unwrap_err();
 
-        assert!(error.is_usage());
+        assert_eq!(error.exit_status(), USAGE);
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
