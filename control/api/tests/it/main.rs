@@ -1,4 +1,4 @@
-//! The custom resource types against a real API server.
+//! The custom resource types against a real API server, and against objects of Liqo.
 
 #![expect(
     clippy::expect_used,
@@ -8,3 +8,4 @@
 )]
 
 mod crds;
+mod genuine;
