@@ -4,6 +4,7 @@ pub(crate) mod compare;
 pub(crate) mod devices;
 pub(crate) mod kernel;
 pub(crate) mod packets;
+pub(crate) mod relay;
 pub(crate) mod require;
 pub(crate) mod world;
 

@@ -23,6 +23,7 @@ use strait_lab::Namespace;
 use strait_lab::TwoClusters;
 
 use crate::harness::STRAIT;
+use crate::harness::relay::relay;
 use crate::harness::world::assert_traffic;
 use site::{Place, Site};
 
@@ -115,15 +116,7 @@ pub(crate) fn forward(from: &Arc<Namespace>, to: &Arc<Namespace>, port: u16) {
             };
             // One that is away may come back.
             let Ok(far) = far else { continue };
-            for (mut from, mut to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far.try_clone().unwrap(), near.try_clone().unwrap()),
-            ] {
-                thread::spawn(move || {
-                    let _ = io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Both);
-                });
-            }
+            relay(&near, &far);
         }
     });
 }

@@ -1,6 +1,7 @@
 //! The network: nodes, their pods, and the fabric between them.
 
 use super::*;
+use crate::harness::relay::relay;
 
 /// A pod on a node: its address is on no network, and the node has a route to it.
 pub(super) fn pod(node: &Namespace, number: usize, link: &str, host: u8) -> Namespace {
@@ -62,15 +63,7 @@ pub(super) fn forward(node: &Namespace, port: u16) {
     thread::spawn(move || {
         for near in listener.incoming().flatten() {
             let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { return };
-            for (mut from, mut to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far.try_clone().unwrap(), near.try_clone().unwrap()),
-            ] {
-                thread::spawn(move || {
-                    let _ = io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Both);
-                });
-            }
+            relay(&near, &far);
         }
     });
 }
