@@ -70,8 +70,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
             }
             NODE_ROUTES => {
                 let message = format!("nodes report {}", it.message);
-                let remedy =
-                    "see the manual of the agent, or `kubectl logs` of the one on that node";
+                let remedy = "see Nodes in the manual, Problems and their remedies";
                 Some(Finding::warning(object, "NodeProblem", message, remedy.to_owned()))
             }
             _ => None,
