@@ -120,7 +120,7 @@ lint: ## Formatting, clippy, documentation, its links and words, purity of the e
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p strait-engine --features virtual-clock --test pair -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=none.a $(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
+	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if command -v python3 > /dev/null; then .ci/links && .ci/words; else echo "SKIPPED: links of the documents and words are not checked: python3 is missing" >&2; test "$$CI" != true; fi
