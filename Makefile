@@ -144,17 +144,20 @@ fmt: ## Format the code
 STATIC_TARGET ?= $(shell arch=$$(uname -m); \
 	test -d "$$(rustc --print sysroot)/lib/rustlib/$$arch-unknown-linux-musl" && echo $$arch-unknown-linux-musl || echo $$arch-unknown-linux-gnu)
 STATIC_RUSTFLAGS ?=
-# CI builds with `quick`, as only `make image-check` looks at the result.
-STATIC_PROFILE ?= release
+# Static, and without paths of this machine.
+IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo $(STATIC_RUSTFLAGS)
 
 .PHONY: static
 static: ## Build the binary of the image: static, without paths of this machine
-	CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo $(STATIC_RUSTFLAGS)" \
-		$(CARGO) build --profile $(STATIC_PROFILE) --locked --bin strait --target $(STATIC_TARGET)
+	CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="$(IMAGE_RUSTFLAGS)" $(CARGO) build --release --locked --bin strait --target $(STATIC_TARGET)
 
 .PHONY: static-path
 static-path:
-	@echo target/$(STATIC_TARGET)/$(STATIC_PROFILE)/strait
+	@echo target/$(STATIC_TARGET)/release/strait
+
+.PHONY: image-rustflags
+image-rustflags:
+	@echo "$(IMAGE_RUSTFLAGS)"
 
 .PHONY: image
 image: ## Build the container image strait:dev
@@ -163,7 +166,7 @@ image: ## Build the container image strait:dev
 .PHONY: image-check
 image-check: ## Build and check the image, or only its binary without a container engine
 	@.ci/setup image
-	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test --workspace --test it -- --ignored deploy::
+	binary=$${STRAIT_IMAGE_BINARY:-$$(.ci/image)} && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test --workspace --test it -- --ignored deploy::
 
 .PHONY: clean
 clean: ## Remove everything that was built

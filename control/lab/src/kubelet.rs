@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::create;
+use crate::{create, revision};
 
 /// The only node.
 pub const NODE: &str = "node-1";
@@ -38,34 +38,43 @@ pub async fn move_node(client: &Client, address: &str) {
 
 /// Runs a pod for every deployment, and none without, until dropped.
 pub async fn run(client: Client) {
-    let deployments: Api<Deployment> = Api::all(client.clone());
-    let pods: Api<Pod> = Api::all(client.clone());
+    let mut complete = None;
     loop {
         // It ends with the API server.
-        if let (Ok(wanted), Ok(found)) = (
-            deployments.list(&ListParams::default()).await,
-            pods.list(&ListParams::default()).await,
-        ) {
-            let owned = |pod: &Pod| pod.owner_references().first().map(|owner| owner.uid.clone());
-            for deployment in &wanted.items {
-                if !found.items.iter().any(|pod| owned(pod) == deployment.uid()) {
-                    start(&client, deployment).await;
-                }
-            }
-            for pod in &found.items {
-                if !wanted.items.iter().any(|deployment| deployment.uid() == owned(pod)) {
-                    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace(pod));
-                    let _ = pods
-                        .delete(
-                            &pod.name_any(),
-                            &kube::api::DeleteParams::default().grace_period(0),
-                        )
-                        .await;
-                }
-            }
+        if let Ok(revision) = revision(&client).await
+            && complete.as_ref() != Some(&revision)
+            && let Ok(true) = has_its_pods(&client).await
+        {
+            complete = Some(revision);
         }
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Whether the pods were right; otherwise it starts and deletes some.
+async fn has_its_pods(client: &Client) -> kube::Result<bool> {
+    let deployments: Api<Deployment> = Api::all(client.clone());
+    let pods: Api<Pod> = Api::all(client.clone());
+    let wanted = deployments.list(&ListParams::default()).await?;
+    let found = pods.list(&ListParams::default()).await?;
+    let owned = |pod: &Pod| pod.owner_references().first().map(|owner| owner.uid.clone());
+    let mut are_right = true;
+    for deployment in &wanted.items {
+        if !found.items.iter().any(|pod| owned(pod) == deployment.uid()) {
+            are_right = false;
+            start(client, deployment).await;
+        }
+    }
+    for pod in &found.items {
+        if !wanted.items.iter().any(|deployment| deployment.uid() == owned(pod)) {
+            are_right = false;
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace(pod));
+            let now = DeleteParams::default().grace_period(0);
+            let _ = pods.delete(&pod.name_any(), &now).await;
+        }
+    }
+
+    Ok(are_right)
 }
 
 async fn start(client: &Client, deployment: &Deployment) {

@@ -35,10 +35,10 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
@@ -365,6 +365,18 @@ where
     api.create(&PostParams::default(), object)
         .await
         .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
+}
+
+/// The revision of the store, which each write of any object raises: a stand-in has nothing to do while it stays.
+///
+/// # Errors
+///
+/// If the server does not answer.
+pub async fn revision(client: &Client) -> kube::Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let list = namespaces.list_metadata(&ListParams::default().limit(1)).await?;
+
+    Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
 /// Writes to the terminal, past the test harness, which would capture it.

@@ -16,6 +16,8 @@ use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Networ
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::revision;
+
 /// The node port of every server.
 const NODE_PORT: u16 = 30742;
 
@@ -79,10 +81,16 @@ impl Drop for StandIn {
 }
 
 async fn run(client: Client, work: watch::Receiver<Work>, rounds: watch::Sender<u64>) {
+    let mut complete = None;
     loop {
         let work = *work.borrow();
         // The server may be away; then there is nothing to do.
-        let _ = round(&client, &|part| work >= part).await;
+        if let Ok(revision) = revision(&client).await
+            && complete != Some((work, revision.clone()))
+        {
+            let result = round(&client, &|part| work >= part).await;
+            complete = result.is_ok().then_some((work, revision));
+        }
         rounds.send_modify(|rounds| *rounds += 1);
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
@@ -197,33 +205,34 @@ async fn configure(client: &Client, configuration: &Configuration) -> kube::Resu
 }
 
 /// Deletes the objects that have lost their owners.
-async fn collect(client: &Client) -> kube::Result<()> {
-    orphans::<Deployment>(client).await?;
-    orphans::<Pod>(client).await?;
-    orphans::<Service>(client).await?;
-    orphans::<Secret>(client).await?;
-    orphans::<PublicKey>(client).await?;
-    orphans::<Connection>(client).await?;
-
-    orphans::<Network>(client).await
-}
-
+///
 /// Others create owners and objects meanwhile: an object is an orphan only if its owner is missing in a later list, and
 /// one with a new owner is kept.
-async fn orphans<K: Resource<DynamicType = ()>>(client: &Client) -> kube::Result<()> {
-    let resource = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let objects = api.list(&ListParams::default()).await?;
+async fn collect(client: &Client) -> kube::Result<()> {
+    let kinds = [
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<Pod>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<Secret>(&()),
+        ApiResource::erase::<PublicKey>(&()),
+        ApiResource::erase::<Connection>(&()),
+        ApiResource::erase::<Network>(&()),
+    ];
+    let mut objects = Vec::new();
+    for kind in &kinds {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+        let found = api.list(&ListParams::default()).await?;
+        objects.extend(found.into_iter().map(|object| (kind, object)));
+    }
     let mut owners: Vec<_> = all::<GatewayServer>(client).await?.iter().map(uid).collect();
     owners.extend(all::<GatewayClient>(client).await?.iter().map(uid));
     owners.extend(all::<Configuration>(client).await?.iter().map(uid));
 
-    for object in objects {
+    for (kind, object) in objects {
         let mut of_object = object.owner_references().iter().peekable();
         if of_object.peek().is_some() && of_object.all(|owner| !owners.contains(&owner.uid)) {
             let namespace = object.namespace().unwrap_or_default();
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), &namespace, &resource);
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, kind);
             let unchanged =
                 Preconditions { uid: object.uid(), resource_version: object.resource_version() };
             let deletion = DeleteParams::default().grace_period(0).preconditions(unchanged);

@@ -20,6 +20,7 @@ use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_control_lab::kubelet::NODE;
+use strait_control_lab::revision;
 use strait_lab::Namespace;
 use strait_lab::process::Process;
 use strait_lab::scrape;
@@ -65,7 +66,13 @@ impl NodeOf {
     /// Has what deployments ask for run, and collects what has lost its owner.
     pub(super) async fn run(mut self, client: Client, is_over: &AtomicBool) {
         let deployments: Api<Deployment> = Api::all(client.clone());
+        let mut complete = None;
         while !is_over.load(Ordering::Acquire) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let state = (revision(&client).await.unwrap(), self.readiness());
+            if complete.as_ref() == Some(&state) {
+                continue;
+            }
             let wanted = deployments.list(&Default::default()).await.unwrap().items;
             let uid = |deployment: &Deployment| deployment.uid().unwrap();
             self.running.retain(|running, _| wanted.iter().any(|one| uid(one) == *running));
@@ -84,8 +91,13 @@ impl NodeOf {
                 self.start_agent(&client).await;
             }
             collect_garbage(&client).await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            complete = Some(state);
         }
+    }
+
+    /// Which containers are ready.
+    fn readiness(&self) -> Vec<(String, bool)> {
+        self.running.iter().map(|(uid, running)| (uid.clone(), running.is_ready())).collect()
     }
 
     /// Ends the pod in order, as there is to be another one.
