@@ -1,14 +1,18 @@
 //! The programs `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built from their Go modules.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use ring::digest::{Context, SHA256};
+
 use super::say;
+
+/// The sources of all programs. `make e2e` uses the same folder (deploy/e2e/lab/programs.py).
+const SOURCES: [&str; 4] = ["go.mod", "go.sum", "main.go", "node/main.go"];
 
 /// The folder with `etcd`, `kube-apiserver` and `kubectl`: from the environment, or built here.
 ///
@@ -56,12 +60,14 @@ fn unless_exists(error: io::Error) -> io::Result<()> {
 pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver");
     let with_path = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-    let mut hasher = DefaultHasher::new();
-    for file in ["go.mod", "go.sum", "main.go"].map(|name| source.join(name)) {
-        fs::read(&file).map_err(|error| with_path(&file, error))?.hash(&mut hasher);
+    let mut digest = Context::new(&SHA256);
+    for file in SOURCES.map(|name| source.join(name)) {
+        digest.update(&fs::read(&file).map_err(|error| with_path(&file, error))?);
     }
+    let digest: String =
+        digest.finish().as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let folder = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
-    let folder = folder.join(format!("strait/apiserver-{:016x}", hasher.finish()));
+    let folder = folder.join(format!("strait/apiserver-{digest}"));
     fs::create_dir_all(&folder).map_err(|error| with_path(&folder, error))?;
     let path = folder.join(program);
     // Tests run in several processes. The lock ends with this function.
@@ -74,10 +80,15 @@ pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     say(&format!("building {program}; without a cache that takes minutes"));
     // An interrupted build leaves no program.
     let unfinished = folder.join(format!("{program}.unfinished"));
+    let version = version(&source).map_err(|error| with_path(&source, error))?;
+    // As deploy/e2e/lab/programs.py builds them.
     let status = Command::new("go")
-        .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
+        .args(["build", "-mod=readonly"])
+        .arg(format!("-ldflags=-s -w -X k8s.io/component-base/version.gitVersion={version}"))
+        .arg("-o")
         .arg(&unfinished)
         .arg(package)
+        .envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-buildvcs=false")])
         .current_dir(source)
         .status()
         .map_err(|error| {
@@ -89,6 +100,14 @@ pub fn go_build(program: &str, package: &str) -> Result<PathBuf, String> {
     fs::rename(&unfinished, &path).map_err(|error| with_path(&path, error))?;
 
     Ok(path)
+}
+
+/// The version of Kubernetes that the module requires, which its programs report.
+fn version(source: &Path) -> io::Result<String> {
+    let module = fs::read_to_string(source.join("go.mod"))?;
+    let version = module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+
+    Ok(version.unwrap_or_default().to_owned())
 }
 
 /// Where programs of this user keep what can be built again.

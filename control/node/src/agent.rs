@@ -1,15 +1,18 @@
 //! Reconciles the kernel with the objects, as often as either has changed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::facts::Facts;
 use super::flags::{Place, Settings};
 use super::forwarding::{self, Desired, Overlay, VxlanDevice};
 use super::kernel::{Found, Kernel, KernelError, within};
+use super::nftables::{self, Outcome, Ruleset, TABLE};
 use super::pages::Report;
 use super::state::{Change, State};
 use crate::plan::{Objects, Plan, plan};
@@ -142,8 +145,29 @@ impl Agent {
             }
         }
         wanted.problems.extend(overlay.err());
+        failures.extend(self.set_ruleset(plan, &wanted.state).await.err());
 
         Ok(Round { desired: wanted, changed, failures })
+    }
+
+    /// Writes the nftables table for the prefixes that we route.
+    async fn set_ruleset(&self, plan: &Plan, wanted: &State) -> Result<(), KernelError> {
+        let is_unmasqueraded = self.settings.masquerade_bypass;
+        let pods = plan.pods.iter().filter(|_| is_unmasqueraded).map(|prefix| prefix.to_net());
+        let ruleset = Ruleset::new(pods, wanted.routes.keys().map(|key| key.prefix));
+        let applied = ruleset.clone();
+        let outcome = spawn_blocking(move || applied.apply()).await;
+
+        match outcome.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+            Ok(Outcome::Unchanged) => Ok(()),
+            Ok(Outcome::Written) => {
+                info!(%ruleset, "wrote the nftables table {TABLE}");
+                Ok(())
+            }
+            // The scan of connections reports what is masqueraded then.
+            Err(error) if nftables::is_not_supported(&error) => Ok(()),
+            Err(error) => Err(KernelError::of(format!("write the nftables table {TABLE}"))(error)),
+        }
     }
 
     /// The VXLAN device, created or corrected as `overlay` specifies.
@@ -183,7 +207,10 @@ pub(super) async fn clean_up(
     device: &str,
 ) -> Result<String, KernelError> {
     let found = kernel.found(device).await?;
-    if found.is_empty() {
+    let had_table = nftables::remove();
+    let had_table =
+        had_table.map_err(KernelError::of(format!("remove the nftables table {TABLE}")))?;
+    if found.is_empty() && !had_table {
         return Ok(format!("nothing of strait node is on this host (table {})\n", place.table));
     }
     let State { routes, rules, .. } = &found.state;
@@ -201,7 +228,11 @@ pub(super) async fn clean_up(
 
     let stale = if stale == 0 { String::new() } else { format!(", {stale} outdated") };
     let device = own.map(|own| format!(", interface {}", own.name)).unwrap_or_default();
-    Ok(format!("removed {routes} routes, {rules} rules{stale}{device} (table {})\n", place.table))
+    let nftables = if had_table { format!(", nftables table {TABLE}") } else { String::new() };
+    Ok(format!(
+        "removed {routes} routes, {rules} rules{stale}{device}{nftables} (table {})\n",
+        place.table
+    ))
 }
 
 /// Makes `changes`, each by itself: one that the kernel refuses does not stop the others. Returns the number of changes

@@ -52,6 +52,18 @@ pub struct NodeArgs {
         value_parser = clap::value_parser!(u16).range(1280..)
     )]
     pub(super) vxlan_mtu: Option<u16>,
+    /// Keep the CNI from masquerading packets of pods to remote clusters, by an nftables table of our own
+    #[arg(
+        long,
+        env = "STRAIT_MASQUERADE_BYPASS",
+        value_name = "BOOL",
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub(super) masquerade_bypass: bool,
     /// Routing table for our routes alone
     #[arg(long, env = "STRAIT_TABLE", value_name = "NUMBER", default_value_t = 8483)]
     pub(super) table: u32,
@@ -64,7 +76,7 @@ pub struct NodeArgs {
         value_parser = clap::value_parser!(u32).range(1..32766)
     )]
     pub(super) rule_priority: u32,
-    /// Remove all routes, rules and devices of ours from this host, and end
+    /// Remove all routes, rules, devices and tables of ours from this host, and end
     #[arg(long, env = "STRAIT_CLEAN_UP")]
     pub(super) clean_up: bool,
     /// Where to serve /metrics; 0 is off
@@ -105,6 +117,7 @@ pub(super) struct Settings {
     pub(super) node: String,
     pub(super) vxlan: Vxlan,
     pub(super) overlay: OverlaySettings,
+    pub(super) masquerade_bypass: bool,
     pub(super) place: Place,
 }
 
@@ -158,6 +171,7 @@ impl NodeArgs {
                 port: self.vxlan_port,
                 mtu_bytes: self.vxlan_mtu,
             },
+            masquerade_bypass: self.masquerade_bypass,
             place: self.place()?,
         })
     }

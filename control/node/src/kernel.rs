@@ -39,7 +39,8 @@ pub(super) struct KernelError {
 }
 
 impl KernelError {
-    fn of(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    /// The error of this operation.
+    pub(super) fn of(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let operation = operation.into();
 
         |source| Self { operation, source }

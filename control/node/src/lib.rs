@@ -26,6 +26,7 @@ mod flags;
 mod forwarding;
 mod kernel;
 mod masquerade;
+mod nftables;
 mod object_watch;
 mod pages;
 pub mod plan;

@@ -5,11 +5,12 @@
 mod kernel;
 mod world;
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use strait_lab::traffic::Ping;
+use strait_lab::traffic::{Datagrams, Ping, udp};
 use strait_lab::wait_until;
 
 use crate::harness::STRAIT;
@@ -235,9 +236,18 @@ fn cleaning_up_removes_only_our_own_objects() {
     }
     // With other flags than it was started with: what is ours is known by its protocol number.
     for (node, said) in [
-        (1, "removed 4 routes, 1 rules, interface strait-vxlan (table 8483)\n"),
-        (2, "removed 0 routes, 0 rules, 5 outdated, interface strait-vxlan (table 8483)\n"),
-        (3, "removed 4 routes, 1 rules, interface strait-vxlan (table 8483)\n"),
+        (
+            1,
+            "removed 4 routes, 1 rules, interface strait-vxlan, nftables table strait-node (table 8483)\n",
+        ),
+        (
+            2,
+            "removed 0 routes, 0 rules, 5 outdated, interface strait-vxlan, nftables table strait-node (table 8483)\n",
+        ),
+        (
+            3,
+            "removed 4 routes, 1 rules, interface strait-vxlan, nftables table strait-node (table 8483)\n",
+        ),
     ] {
         assert_eq!(world.clean_up(node), said);
         assert_eq!(world.clean_up(node), "nothing of strait node is on this host (table 8483)\n");
@@ -380,7 +390,7 @@ fn a_node_that_masquerades_its_pods_says_so() {
         return;
     };
     world.masquerade(2);
-    world.start_all(&[]);
+    world.start_all(&["--masquerade-bypass=false"]);
     world.put_gateway(1);
     world.put_configuration(&["10.71.0.0/16"]);
     for node in 1..=2 {
@@ -395,6 +405,35 @@ fn a_node_that_masquerades_its_pods_says_so() {
     assert!(!message.contains("node-1"), "{message}");
     assert!(world.metrics(2).sum("strait_node_masqueraded_flows", &[]) > 0);
     assert_eq!(world.metrics(1).value("strait_node_masqueraded_flows", &[]), Some("0"));
+    world.finish();
+}
+
+#[test]
+fn a_cni_masquerades_no_pod_to_remotes() {
+    let Some(_turn) = require(&[Root, Tool("nft")]) else {
+        return;
+    };
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    world.masquerade(2);
+    world.start_all(&[]);
+    world.put_gateway(1);
+    world.put_configuration(&["10.71.0.0/16", "fd00:71::/56"]);
+    world.wait_for_way_to(2, 1);
+    world.wait_for_ping(2, REMOTE);
+    let source_of_pod = || {
+        let datagrams = Datagrams { count: 3, payload_bytes: 100, per_second: 100 };
+        let report = udp(&world.pods[1], &world.gateways[0], REMOTE, datagrams).unwrap();
+        report.client_seen_as.unwrap().ip()
+    };
+    let pod = IpAddr::from([10, 244, 2, 5]);
+
+    assert_eq!(source_of_pod(), pod);
+    // A firewall that is loaded again removes all tables; the agent compares every thirty seconds.
+    world.nft(2, "flush ruleset");
+    world.masquerade(2);
+    wait_until("the table is back", PATIENCE * 2, || Ok(source_of_pod() == pod)).unwrap();
     world.finish();
 }
 

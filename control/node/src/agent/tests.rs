@@ -140,7 +140,7 @@ fn a_second_own_device_is_removed() {
         let summary = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
         assert_eq!(
             summary,
-            "removed 2 routes, 1 rules, 1 outdated, interface strait-vxlan (table 8483)\n"
+            "removed 2 routes, 1 rules, 1 outdated, interface strait-vxlan, nftables table strait-node (table 8483)\n"
         );
         let nothing = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
         assert_eq!(nothing, "nothing of strait node is on this host (table 8483)\n");
@@ -209,8 +209,13 @@ impl World {
     /// An agent with a device of this name and port.
     fn agent(&self, device: &str, port: u16) -> Agent {
         let overlay = OverlaySettings { device: device.to_owned(), vni: 83, port, mtu_bytes: None };
-        let settings =
-            Settings { node: "node-1".to_owned(), vxlan: Vxlan::Auto, overlay, place: PLACE };
+        let settings = Settings {
+            node: "node-1".to_owned(),
+            vxlan: Vxlan::Auto,
+            overlay,
+            masquerade_bypass: true,
+            place: PLACE,
+        };
         let kernel = Kernel::connect(PLACE).unwrap();
 
         Agent::new(

@@ -68,7 +68,8 @@ const MTU: u32 = 1500;
 pub(crate) struct World {
     pub(crate) nodes: Vec<Arc<Namespace>>,
     pub(crate) pods: Vec<Namespace>,
-    _gateways: Vec<Namespace>,
+    /// Of the gateway of each node.
+    pub(crate) gateways: Vec<Namespace>,
     fabric: Namespace,
     agents: [Option<Process>; 3],
     /// Whose agents the kernel may refuse something, as a test has it do.
@@ -140,7 +141,7 @@ impl World {
         Some(Self {
             nodes,
             pods,
-            _gateways: gateways,
+            gateways,
             fabric,
             agents: [const { None }; 3],
             may_be_refused: [false; 3],
@@ -287,8 +288,13 @@ impl World {
             "table ip cni {{\nchain postrouting {{\ntype nat hook postrouting priority srcnat;\n\
              ip saddr 10.244.{node}.0/24 ip daddr != 10.244.0.0/16 masquerade\n}}\n}}\n"
         );
+        self.nft(node, &rules);
+    }
+
+    /// Runs a script of nftables on a node.
+    pub(crate) fn nft(&self, node: usize, script: &str) {
         let mut nft = Command::new("nft");
-        nft.arg(rules);
+        nft.arg(script);
         assert!(self.nodes[node - 1].start(nft).unwrap().wait().unwrap().success());
     }
 
