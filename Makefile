@@ -40,6 +40,17 @@ soak: ## Floods, rekeys, many peers, recovery and replicas with every case, one 
 	@.ci/setup test
 	STRAIT_SLOW=1 .ci/test --profile soak --workspace
 
+.PHONY: e2e
+e2e: ## Two clusters of real Kubernetes programs install, join, fail and recover, fifteen minutes
+	@.ci/setup e2e
+	$(MAKE) --no-print-directory static
+	deploy/e2e/run --binary "$$($(MAKE) --silent --no-print-directory static-path)"
+
+.PHONY: e2e-results
+e2e-results: ## Keep the table of the last make e2e in deploy/e2e/RESULTS.md
+	@test -f target/e2e/results.md || { echo "there is no table: run make e2e" >&2; exit 1; }
+	cp target/e2e/results.md deploy/e2e/RESULTS.md
+
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes
 	@.ci/setup bench
@@ -124,7 +135,7 @@ lint: ## Formatting, clippy, documentation, its links and words, purity of the e
 	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if command -v python3 > /dev/null; then .ci/links && .ci/words; else echo "SKIPPED: links of the documents and words are not checked: python3 is missing" >&2; test "$$CI" != true; fi
-	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup .ci/test deploy/kind/run fuzz/run
+	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup .ci/test deploy/e2e/lab/node-init deploy/kind/run fuzz/run
 
 .PHONY: arm64
 arm64: ## Clippy for arm64, and unit tests of the packet path under qemu

@@ -17,6 +17,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _};
+use kube::core::Status;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Resource, ResourceExt as _};
 use tokio::time::{Instant, sleep};
@@ -32,8 +33,13 @@ pub const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_s
 /// HTTP 410: the resource version has expired.
 const GONE: u16 = 410;
 
+/// HTTP 429, and the message of a server that has a definition but does not serve its objects yet.
+const TOO_MANY_REQUESTS: u16 = 429;
+const INITIALIZING: &str = "storage is (re)initializing";
+
 /// The events of consecutive watches, each started by `begin`, without end. An error is reported, and then everything
-/// is listed again.
+/// is listed again. An expired version and a definition that is not served yet are no errors to report: a list with all
+/// objects follows.
 ///
 /// `managedFields` are left out: they are unused here, and often the larger half of an object.
 pub fn unending<K, W>(
@@ -43,8 +49,7 @@ where
     K: Resource + Send,
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
-    // An expired version is no error to report: the list that follows has all objects.
-    let events = restarting(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
+    let events = restarting(begin).filter(|event| ready(!event.as_ref().is_err_and(is_passing)));
 
     events.modify(|object| object.managed_fields_mut().clear())
 }
@@ -101,20 +106,25 @@ struct Attempt<W> {
     pause: Option<Duration>,
 }
 
-/// Whether the resource version has expired. A list asks for no version: one that fails like this is an error like
-/// others.
-fn is_gone(error: &watcher::Error) -> bool {
-    let status = match error {
-        watcher::Error::WatchError(status) => Some(status),
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status),
+/// Whether the resource version has expired, or the server is about to serve the kind. A list asks for no version: one
+/// that fails because of it is an error like others.
+fn is_passing(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchError(status)
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => {
+            status.code == GONE || is_initializing(status)
+        }
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => is_initializing(status),
         watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchFailed(_)
-        | watcher::Error::NoResourceVersion => None,
-    };
+        | watcher::Error::NoResourceVersion => false,
+    }
+}
 
-    status.is_some_and(|status| status.code == GONE)
+fn is_initializing(status: &Status) -> bool {
+    status.code == TOO_MANY_REQUESTS && status.message.contains(INITIALIZING)
 }
 
 #[cfg(test)]
@@ -158,6 +168,22 @@ mod tests {
             // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4 + ... s, each up to twice as long with jitter.
             assert!((6..=13).contains(&count), "{count}");
         }
+    }
+
+    #[test]
+    fn a_definition_that_is_not_served_yet_is_no_failure() {
+        let status = |code, message: &str| {
+            Box::new(Status { code, message: message.to_owned(), ..Status::default() })
+        };
+        let refused = |code, message| kube::Error::Api(status(code, message));
+        let list = |code, message| watcher::Error::InitialListFailed(refused(code, message));
+        let watch = |code, message| watcher::Error::WatchStartFailed(refused(code, message));
+
+        assert!(is_passing(&list(429, "storage is (re)initializing")));
+        assert!(is_passing(&watch(429, "storage is (re)initializing")));
+        assert!(!is_passing(&watch(429, "too many requests, please try again later")));
+        assert!(is_passing(&watch(410, "too old resource version")));
+        assert!(!is_passing(&list(410, "too old resource version")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,144 @@
+"""What an installation survives. Each figure is what fifty pings a second between pods have seen."""
+
+import os
+import signal
+import time
+
+from lab.report import check
+from lab.shell import require, wait_until
+from lab.traffic import Pings
+from lab.world import NAMESPACE
+
+# Beyond this an outage is a fault; the figures of the table are lower.
+OUTAGE_MAX_S = 20
+
+
+def outage_of(world, cluster, other, act, settle=1.0):
+    """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
+    pod, target = world.pod(cluster), world.target(cluster, other)
+    pings = Pings(pod, target)
+    time.sleep(1)
+    act()
+    world.wait_for_pings()
+    time.sleep(settle)
+    return pings.stop()
+
+
+def replace_gateway(world, cluster, other):
+    pod = world.gateway(cluster, other)
+    pod.delete()
+    wait_until("another gateway is ready", lambda: is_replaced(world, cluster, other, pod.name))
+
+
+def is_replaced(world, cluster, other, name):
+    gateway = world.gateway(cluster, other)
+    return gateway.name != name and gateway.is_ready
+
+
+def brief(outage):
+    require(outage.longest_gap_s <= OUTAGE_MAX_S, str(outage))
+    return str(outage)
+
+
+def none_lost(outage):
+    require(outage.lost == 0, f"{outage} {outage.errors}")
+    return str(outage)
+
+
+@check("the client's gateway pod is deleted")
+def client_deleted(world):
+    return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[0])))
+
+
+@check("the server's gateway pod is deleted")
+def server_deleted(world):
+    return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[1])))
+
+
+@check("the client's gateway process is killed", is_quick=False)
+def client_killed(world):
+    return killed(world, *world.ways[0])
+
+
+@check("the server's gateway process is killed", is_quick=False)
+def server_killed(world):
+    return killed(world, *world.ways[1])
+
+
+def killed(world, cluster, other):
+    gateway = world.gateway(cluster, other)
+
+    def kill():
+        os.kill(gateway.pid, signal.SIGKILL)
+        wait_until("the container runs again",
+                   lambda: (again := world.gateway(cluster, other)).restarts > gateway.restarts and again.is_ready)
+    outage = outage_of(world, *world.ways[0], kill)
+    require(not any("exceeded" in text for text in outage.errors), f"packets loop: {outage.errors}")
+    return brief(outage)
+
+
+@check("the kubelets are restarted", is_quick=False)
+def kubelets_restarted(world):
+    return none_lost(outage_of(world, *world.ways[0], lambda: restart(world, "kubelet")))
+
+
+@check("containerd is restarted", is_quick=False)
+def containerd_restarted(world):
+    return none_lost(outage_of(world, *world.ways[0], lambda: restart(world, "containerd")))
+
+
+def restart(world, program):
+    before = [pod.restarts for pod in gateways(world)]
+    for cluster in world.clusters:
+        for node in cluster.nodes:
+            node.end(program)
+            getattr(cluster, program)(node)
+    # Longer than a node may be silent before its pods are taken for lost.
+    time.sleep(5)
+    for cluster in world.clusters:
+        cluster.wait_for_nodes()
+    require([pod.restarts for pod in gateways(world)] == before, "a gateway was restarted")
+
+
+def gateways(world):
+    return [world.gateway(cluster, other) for cluster, other in world.ways]
+
+
+@check("the API servers are restarted", is_quick=False)
+def api_servers_restarted(world):
+    def restart_both():
+        for cluster in world.clusters:
+            # In order it would wait a minute for watches to end.
+            cluster.control.end("kube-apiserver", signal.SIGKILL)
+        time.sleep(5)
+        for cluster in world.clusters:
+            cluster.api_server()
+        for cluster in world.clusters:
+            wait_until("it is ready", lambda cluster=cluster: cluster.kubectl("get", "--raw", "/readyz") == "ok")
+    return none_lost(outage_of(world, *world.ways[0], restart_both))
+
+
+@check("the gateway moves when its node is drained", is_quick=False)
+def drained(world):
+    cluster, other = world.ways[0]
+    node = world.gateway(cluster, other).node
+
+    def drain():
+        cluster.kubectl("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+                        "--pod-selector=app notin (pod,node)", "--timeout=120s", timeout=150)
+        wait_until("the gateway is ready on another node",
+                   lambda: (pod := world.gateway(cluster, other)).node is not node and pod.is_ready)
+    outage = outage_of(world, cluster, other, drain)
+    cluster.kubectl("uncordon", node.name)
+    return brief(outage)
+
+
+@check("a rebooted node is reached again", is_quick=False)
+def rebooted(world):
+    milan = world.milan
+    start = time.monotonic()
+    milan.reboot(milan.control)
+    wait_until("the pods of Milan are ready", lambda: all(
+        pod.is_ready for pod in [world.pod(milan), world.gateway(milan, world.rome)]), timeout=120)
+    world.wait_for_pings(timeout=120)
+    return f"pods reach each other {time.monotonic() - start:.0f} s after the power failure"

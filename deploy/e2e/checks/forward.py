@@ -1,0 +1,40 @@
+"""Packets between the clusters."""
+
+from lab.report import check
+from lab.shell import require
+from lab.traffic import Pings, ping, throughput
+
+SECONDS = 4
+
+
+@check("pods ping pods of the other cluster")
+def pods_ping(world):
+    found = []
+    for cluster, other in world.ways:
+        pings = Pings(world.pod(cluster), world.target(cluster, other))
+        ping(world.pod(cluster), world.target(cluster, other), count=10)
+        outage = pings.stop()
+        require(outage.lost == 0 and not outage.errors, f"{cluster.name}: {outage} {outage.errors}")
+        found.append(f"{cluster.name} {outage.answered} of {outage.answered}")
+    return ", ".join(found)
+
+
+@check("TCP between pods, beside TCP between nodes")
+def tcp(world):
+    found = []
+    for cluster, other in world.ways:
+        pod, node = world.pod(cluster), world.pod(cluster, "node")
+        bare = throughput(node, world.pod(other, "node").addresses[0], SECONDS, 5301)
+        through = throughput(pod, world.target(cluster, other), SECONDS)
+        found.append((cluster.name, through, bare, through / bare))
+    return ", ".join(f"{name} {through:.0f} of {bare:.0f} Mb/s ({share:.0%})" for name, through, bare, share in found)
+
+
+@check("nodes reach pods of the other cluster")
+def node_to_pod(world):
+    found = []
+    for cluster, other in world.ways:
+        node, target = world.pod(cluster, "node"), world.target(cluster, other)
+        require(ping(node, target, count=5), f"{cluster.name}: {target} does not answer the node")
+        found.append(f"{cluster.name} {throughput(node, target, SECONDS):.0f} Mb/s")
+    return ", ".join(found)

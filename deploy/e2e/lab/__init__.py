@@ -1,0 +1,1 @@
+"""Kubernetes clusters on one machine, and traffic between their pods."""
