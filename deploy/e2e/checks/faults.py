@@ -7,7 +7,6 @@ import time
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.traffic import Pings
-from lab.world import NAMESPACE
 
 # Beyond this an outage is a fault; the figures of the table are lower.
 OUTAGE_MAX_S = 20

@@ -1,12 +1,10 @@
 """A cluster of real programs: etcd, API server, controllers, scheduler, and on each node containerd, kubelet, proxy."""
 
 import json
-import subprocess
-import threading
 
 from lab import credentials, image
-from lab.node import LAN, Node, container_pid, is_cgroup_v2
-from lab.shell import Failed, require, run, status, wait_until
+from lab.node import LAN, Node, container_pid
+from lab.shell import run, wait_until
 
 SERVICES = "10.96.0.0/12,fd00:10:96::/112"
 PODS = "10.244.0.0/16,fd00:10:244::/48"

@@ -1,14 +1,13 @@
 """Pings that record outages, and throughput by iperf3."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
 
-from lab.shell import Failed, run, status
+from lab.shell import Failed, status
 
 INTERVAL_S = 0.02
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lab import image, node
 from lab.cluster import Cluster
 from lab.node import LAN
-from lab.programs import PROJECT, Programs
+from lab.programs import Programs
 from lab.shell import run, wait_until
 from lab.traffic import ping
 
