@@ -36,7 +36,7 @@ test: ## Every test that CI runs; the long ones are make soak and make fuzz
 
 .PHONY: soak
 soak: export PATH := $(PATH):$(CURDIR)/target/tools
-soak: ## Floods, rekeys, many peers, recovery and replicas with every case, one test at a time
+soak: ## Floods, rekeys, many peers, recovery, replicas and figures with every case, one test at a time
 	@.ci/setup test
 	STRAIT_SLOW=1 .ci/test --profile soak --workspace
 

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_is_not_served_yet_is_no_failure() {
+    fn an_initializing_storage_is_no_failure() {
         let status = |code, message: &str| {
             Box::new(Status { code, message: message.to_owned(), ..Status::default() })
         };

@@ -4,23 +4,9 @@ import os
 import signal
 import time
 
+from checks.outage import brief, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
-from lab.traffic import Pings
-
-# Beyond this an outage is a fault; the figures of the table are lower.
-OUTAGE_MAX_S = 20
-
-
-def outage_of(world, cluster, other, act, settle=1.0):
-    """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
-    pod, target = world.pod(cluster), world.target(cluster, other)
-    pings = Pings(pod, target)
-    time.sleep(1)
-    act()
-    world.wait_for_pings()
-    time.sleep(settle)
-    return pings.stop()
 
 
 def replace_gateway(world, cluster, other):
@@ -32,16 +18,6 @@ def replace_gateway(world, cluster, other):
 def is_replaced(world, cluster, other, name):
     gateway = world.gateway(cluster, other)
     return gateway.name != name and gateway.is_ready
-
-
-def brief(outage):
-    require(outage.longest_gap_s <= OUTAGE_MAX_S, str(outage))
-    return str(outage)
-
-
-def none_lost(outage):
-    require(outage.lost == 0, f"{outage} {outage.errors}")
-    return str(outage)
 
 
 @check("the client's gateway pod is deleted")

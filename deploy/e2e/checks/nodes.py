@@ -3,8 +3,8 @@
 import base64
 import time
 
-from checks.faults import brief
 from checks.install import CHART
+from checks.outage import brief
 from lab.report import check
 from lab.shell import require, run, wait_until
 from lab.traffic import Pings, ping, throughput

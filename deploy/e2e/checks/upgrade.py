@@ -1,6 +1,6 @@
 """Upgrades by the commands of the manual."""
 
-from checks.faults import brief, none_lost, outage_of
+from checks.outage import brief, none_lost, outage_of
 from checks.install import CHART
 from lab.report import check
 from lab.shell import require, wait_until

@@ -1,0 +1,30 @@
+"""What pings see while something happens, and how much of it is allowed."""
+
+import time
+
+from lab.shell import require
+from lab.traffic import Pings
+
+# Beyond this an outage is a fault; the figures of the table are lower.
+OUTAGE_MAX_S = 20
+
+
+def outage_of(world, cluster, other, act, settle=1.0):
+    """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
+    pod, target = world.pod(cluster), world.target(cluster, other)
+    pings = Pings(pod, target)
+    time.sleep(1)
+    act()
+    world.wait_for_pings()
+    time.sleep(settle)
+    return pings.stop()
+
+
+def brief(outage):
+    require(outage.longest_gap_s <= OUTAGE_MAX_S, str(outage))
+    return str(outage)
+
+
+def none_lost(outage):
+    require(outage.lost == 0, f"{outage} {outage.errors}")
+    return str(outage)
