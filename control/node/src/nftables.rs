@@ -107,7 +107,7 @@ impl Ruleset {
         Ok(Outcome::Written)
     }
 
-    /// By which the table is recognised: `nft list tables` shows it.
+    /// By which the table is recognised; `nft list table inet strait-node` prints it.
     fn comment(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);

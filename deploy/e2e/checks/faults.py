@@ -68,7 +68,7 @@ def restart(world, program):
         for node in cluster.nodes:
             node.end(program)
             getattr(cluster, program)(node)
-    # Longer than a node may be silent before its pods are taken for lost.
+    # The pings go on: it takes a moment until a program has found its former containers.
     time.sleep(5)
     for cluster in world.clusters:
         cluster.wait_for_nodes()

@@ -1,6 +1,6 @@
 """A cluster of two nodes, and another key."""
 
-import base64
+import json
 import time
 
 from checks.install import CHART
@@ -58,9 +58,7 @@ def another_key(world):
     before = public_key(milan)
     private = run(world.binary, "key", "generate")
     public = run(world.binary, "key", "public", "/dev/stdin", stdin=private)
-    data = {name: base64.b64encode(base64.b64decode(key)).decode()
-            for name, key in (("privateKey", private), ("publicKey", public))}
-    patch = f'{{"data": {{"privateKey": "{data["privateKey"]}", "publicKey": "{data["publicKey"]}"}}}}'
+    patch = json.dumps({"data": {"privateKey": private, "publicKey": public}})
     rome.kubectl("--namespace", tenant(milan), "patch", "secret", "gw-milan", "--type=merge", f"--patch={patch}")
     world.network("connect", "--gw-server-service-type", "NodePort", "--wait")
     wait_until("Milan has the new key", lambda: public_key(milan) != before)

@@ -228,13 +228,6 @@ class Cluster:
         for workload in workloads:
             self.kubectl("--namespace", namespace, "rollout", "status", workload, "--timeout=120s", timeout=130)
 
-    def refused_requests(self):
-        """Each request of the audit log that was refused: the event."""
-        for line in self.audit_log.read_text().splitlines():
-            event = json.loads(line)
-            if event.get("responseStatus", {}).get("code", 0) in (401, 403):
-                yield event
-
 
 class Pod:
     """A pod as it was when it was read."""
@@ -271,9 +264,6 @@ class Pod:
     def inside(self, *command):
         """The command line that runs a program of this machine in the network of the pod."""
         return ["nsenter", f"--target={self.pid}", "--net", *map(str, command)]
-
-    def logs(self, *more):
-        return self.cluster.kubectl("--namespace", self.namespace, "logs", self.name, "--all-containers", *more)
 
     def delete(self):
         self.cluster.kubectl("--namespace", self.namespace, "delete", "pod", self.name, "--wait=false")

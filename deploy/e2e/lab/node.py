@@ -1,6 +1,5 @@
 """A node: a network, mounts and processes of its own on this machine, and the programs that run there."""
 
-import ipaddress
 import os
 import shutil
 import signal
@@ -176,9 +175,6 @@ class Node:
                 (CGROUPS / hierarchy / self.namespace).mkdir(exist_ok=True)
         for name in ["cpuset.cpus", "cpuset.mems"]:
             shutil.copyfile(CGROUPS / "cpuset" / name, CGROUPS / "cpuset" / self.namespace / name)
-
-    def has(self, address):
-        return any(ipaddress.ip_address(address) in ipaddress.ip_network(prefix) for prefix in self.pod_prefixes)
 
 
 def remove_all_cgroups_of(name):

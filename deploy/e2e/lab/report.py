@@ -55,11 +55,6 @@ class Report:
             if result == "FAILED" and one.is_needed:
                 return
 
-    def skip(self, name, cause):
-        """A check that this machine cannot run."""
-        print(f"SKIPPED: {name}: {cause}", flush=True)
-        self.rows.append((name, "SKIPPED", cause, 0.0))
-
     def table(self, title):
         revision = run("git", "describe", "--always", "--dirty", check=False)
         cores = run("nproc")

@@ -37,7 +37,7 @@ fn net_admin_suffices_for_a_gateway_without_root() {
 }
 
 #[test]
-#[ignore = "builds a release: make image-check"]
+#[ignore = "needs the binary of the image: make image-check"]
 fn the_image_binary_joins_clusters_without_root() {
     joins_clusters(&image::binary());
 }

@@ -22,7 +22,7 @@ pub(crate) fn binary() -> PathBuf {
 }
 
 #[test]
-#[ignore = "builds a release: make image-check"]
+#[ignore = "needs the binary of the image: make image-check"]
 fn the_binary_needs_no_library_and_is_small() {
     let binary = binary();
     let file = fs::read(&binary).unwrap();
