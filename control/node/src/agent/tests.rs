@@ -120,6 +120,21 @@ fn a_foreign_interface_is_reported_and_routes_stay() {
 }
 
 #[test]
+fn two_thousand_prefixes_fit_into_the_nftables_table() {
+    in_world(async |_| {
+        let remotes = (0..2_000_u32).map(|n| format!("10.{}.{}.0/24", n / 128, 2 * (n % 128)));
+        let remotes = remotes.map(|text| text.parse().unwrap());
+        let pods = ["10.244.0.0/16".parse().unwrap()];
+        let ruleset = Ruleset::new(pods.into_iter(), remotes);
+
+        assert_eq!(ruleset.apply().unwrap(), Outcome::Written);
+        assert_eq!(ruleset.apply().unwrap(), Outcome::Unchanged);
+        assert!(nftables::remove().unwrap());
+        assert!(!nftables::remove().unwrap());
+    });
+}
+
+#[test]
 fn a_second_own_device_is_removed() {
     in_world(async |world| {
         // As left by a process that identified its device by name.
