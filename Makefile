@@ -46,10 +46,18 @@ e2e: ## Two clusters of real Kubernetes programs install, join, fail and recover
 	$(MAKE) --no-print-directory static
 	deploy/e2e/run --binary "$$($(MAKE) --silent --no-print-directory static-path)"
 
+.PHONY: e2e-liqo
+e2e-liqo: ## The same clusters with genuine Liqo, whose gateways run Strait, fifteen minutes
+	@.ci/setup e2e
+	$(MAKE) --no-print-directory static
+	deploy/e2e/run --liqo --binary "$$($(MAKE) --silent --no-print-directory static-path)"
+
 .PHONY: e2e-results
-e2e-results: ## Keep the table of the last make e2e in deploy/e2e/RESULTS.md
-	@test -f target/e2e/results.md || { echo "there is no table: run make e2e" >&2; exit 1; }
-	cp target/e2e/results.md deploy/e2e/RESULTS.md
+e2e-results: ## Keep the tables of the last make e2e and make e2e-liqo in deploy/e2e
+	@test -f target/e2e/results.md || test -f target/e2e-liqo/results.md || \
+	    { echo "there is no table: run make e2e or make e2e-liqo" >&2; exit 1; }
+	@! test -f target/e2e/results.md || cp -v target/e2e/results.md deploy/e2e/RESULTS.md
+	@! test -f target/e2e-liqo/results.md || cp -v target/e2e-liqo/results.md deploy/e2e/RESULTS-liqo.md
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes

@@ -1,6 +1,7 @@
 //! `strait`: turns arguments into a configuration and starts the subcommand.
 
 mod args;
+mod capability;
 mod check;
 mod completion;
 mod crds;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
 fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Gateway(gateway) => {
+            capability::gain_net_admin();
             let log = logging::start(&args.log, gateway.is_in_cluster());
             limits::forbid_core_dumps();
             limits::check_descriptors()?;

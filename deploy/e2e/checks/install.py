@@ -2,14 +2,12 @@
 
 import time
 
-from lab.programs import PROJECT
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.snapshot import snapshot
 from lab.traffic import ping
-from lab.world import INSTALLED, NAMESPACE, workload
+from lab.world import CHART, INSTALLED, NAMESPACE, workload
 
-CHART = PROJECT / "deploy/helm/strait"
 LIMIT_S = 60
 
 

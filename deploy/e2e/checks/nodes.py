@@ -3,12 +3,11 @@
 import json
 import time
 
-from checks.install import CHART
 from checks.outage import brief
 from lab.report import check
 from lab.shell import require, run, wait_until
 from lab.traffic import Pings, ping, throughput
-from lab.world import NAMESPACE, tenant, workload
+from lab.world import CHART, NAMESPACE, tenant, workload
 
 # A key is replaced in both clusters within three minutes; the former one is valid that long (manual, "Key rotation").
 GRACE_S = 180

@@ -1,10 +1,9 @@
 """Upgrades by the commands of the manual."""
 
 from checks.outage import brief, none_lost, outage_of
-from checks.install import CHART
 from lab.report import check
 from lab.shell import require, wait_until
-from lab.world import INSTALLED
+from lab.world import CHART, INSTALLED
 
 
 def upgrade(world, *settings):

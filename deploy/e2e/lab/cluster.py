@@ -22,12 +22,13 @@ rules:
 class Cluster:
     """Nodes with the programs of a cluster. All clusters have the same prefixes."""
 
-    def __init__(self, name, number, folder, programs, images):
+    def __init__(self, name, number, folder, programs, archives):
         self.name = name
         self.number = number
         self.folder = folder / name
         self.programs = programs
-        self.images = images
+        self.archives = archives
+        self.api_server_flags = []
         self.nodes = []
         self.credentials = self.folder / "credentials"
 
@@ -139,7 +140,7 @@ class Cluster:
             f"--kubelet-client-certificate={files}/apiserver-kubelet.crt",
             f"--kubelet-client-key={files}/apiserver-kubelet.key", "--kubelet-preferred-address-types=InternalIP",
             "--allow-privileged", f"--audit-policy-file={node.folder}/audit-policy.yaml",
-            f"--audit-log-path={self.audit_log}", "--audit-log-maxsize=500",
+            f"--audit-log-path={self.audit_log}", "--audit-log-maxsize=500", *self.api_server_flags,
         ])
 
     @property
@@ -159,6 +160,11 @@ class Cluster:
         self.control.spawn("kube-scheduler", [
             "kube-scheduler", *self.kubeconfig_flags("scheduler"), "--leader-elect=false"])
 
+    def user(self, name, subject):
+        """The kubeconfig of another user, made if it is not there."""
+        server = f"https://{self.control.addresses[0]}:6443"
+        return credentials.user(self.credentials, self.name, server, name, subject)
+
     def kubeconfig_flags(self, user):
         path = self.credentials / f"{user}.kubeconfig"
         return [f"--{purpose}kubeconfig={path}" for purpose in ("", "authentication-", "authorization-")]
@@ -172,9 +178,9 @@ class Cluster:
         node.spawn("containerd", ["containerd", "--config", config])
         wait_until(f"containerd of {node.name} answers", lambda: node.run("ctr", "version"))
         images = node.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").splitlines()
-        for name, path in self.images.items():
-            if name not in images:
-                node.run("ctr", "--namespace=k8s.io", "images", "import", path)
+        for archive in self.archives:
+            if not set(archive.names) <= set(images):
+                node.run("ctr", "--namespace=k8s.io", "images", "import", archive.path)
         if image.NEXT not in images:
             node.run("ctr", "--namespace=k8s.io", "images", "tag", image.STRAIT, image.NEXT)
 

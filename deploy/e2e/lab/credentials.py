@@ -18,9 +18,16 @@ def write(folder, cluster, server, server_names, users):
     certificate(folder, "apiserver-kubelet", "/O=system:masters/CN=apiserver-kubelet")
     run("openssl", "genrsa", "-out", folder / "accounts.key", 2048)
     run("openssl", "rsa", "-in", folder / "accounts.key", "-pubout", "-out", folder / "accounts.pub")
-    for user, subject in users.items():
-        certificate(folder, user, subject)
-        (folder / f"{user}.kubeconfig").write_text(kubeconfig(folder, cluster, server, user))
+    for name, subject in users.items():
+        user(folder, cluster, server, name, subject)
+
+
+def user(folder, cluster, server, name, subject):
+    """Writes the certificate and the kubeconfig of a user; the path of the latter."""
+    path = folder / f"{name}.kubeconfig"
+    certificate(folder, name, subject)
+    path.write_text(kubeconfig(folder, cluster, server, name))
+    return path
 
 
 def key(path):

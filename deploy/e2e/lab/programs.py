@@ -3,6 +3,7 @@
 Nothing is installed: all of it is below the cache of the user, keyed by what it is made of.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -33,10 +34,7 @@ PACKAGES = [
 
 def go_folder():
     """Where the Go programs are; the tests of the workspace share the folder (control/lab/src/programs.rs)."""
-    digest = hashlib.sha256()
-    for name in ["go.mod", "go.sum", "main.go", "node/main.go"]:
-        digest.update((MODULE / name).read_bytes())
-    return CACHE / f"apiserver-{digest.hexdigest()[:16]}"
+    return cache_folder("apiserver", [MODULE / name for name in ["go.mod", "go.sum", "main.go", "node/main.go"]])
 
 
 def are_cached():
@@ -74,28 +72,49 @@ class Programs:
 
 def build_go():
     folder = go_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        build_missing(folder)
+    with locked(folder):
+        for package, names in GO_PACKAGES.items():
+            go_build(MODULE, linker_flags(), folder / names[0], package)
+            for other in names[1:]:
+                link = folder / other
+                if not link.exists():
+                    link.symlink_to(names[0])
     return folder
 
 
-def build_missing(folder):
-    for package, names in GO_PACKAGES.items():
-        program = folder / names[0]
-        if not program.exists():
-            print(f"building {', '.join(names)}; without a cache that takes minutes", flush=True)
-            unfinished = folder / f"{names[0]}.unfinished"
-            command = ["go", "build", "-mod=readonly", f"-ldflags={linker_flags()}", "-o", unfinished, package]
-            environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS="-buildvcs=false")
-            if subprocess.run(command, cwd=MODULE, env=environment).returncode != 0:
-                raise Failed(f"go build {package} failed")
-            unfinished.rename(program)
-        for other in names[1:]:
-            link = folder / other
-            if not link.exists():
-                link.symlink_to(names[0])
+@contextlib.contextmanager
+def locked(folder):
+    """Makes a folder and locks it: only one process builds there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def go_build(module, flags, output, *words):
+    """Builds packages of a Go module into a file, or a folder if there are several; does nothing if that exists."""
+    if output.exists():
+        return
+    print(f"building {output.name} in {module.relative_to(PROJECT)}; without a cache that takes minutes", flush=True)
+    unfinished = output.with_suffix(".unfinished")
+    if len(words) > 1:
+        unfinished.mkdir(exist_ok=True)
+    command = ["go", "build", "-mod=readonly", f"-ldflags={flags}", "-o", unfinished, *words]
+    if subprocess.run(command, cwd=module, env=go_environment()).returncode != 0:
+        raise Failed(f"go build in {module} failed")
+    unfinished.rename(output)
+
+
+def go_environment():
+    return dict(os.environ, CGO_ENABLED="0", GOFLAGS="-buildvcs=false")
+
+
+def cache_folder(name, files, *more):
+    """The folder below the cache for what is made of these files."""
+    digest = hashlib.sha256("".join(more).encode())
+    for path in files:
+        digest.update(path.read_bytes())
+    return CACHE / f"{name}-{digest.hexdigest()[:16]}"
 
 
 def linker_flags():

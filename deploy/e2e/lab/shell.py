@@ -8,11 +8,11 @@ class Failed(Exception):
     """A command or a check failed; the text says which and why."""
 
 
-def run(*command, check=True, stdin=None, env=None, timeout=300):
+def run(*command, check=True, stdin=None, env=None, cwd=None, timeout=300):
     """Runs a command and returns what it printed to standard output, without the last newline."""
     command = [str(word) for word in command]
     try:
-        done = subprocess.run(command, input=stdin, env=env, timeout=timeout, capture_output=True, text=True)
+        done = subprocess.run(command, input=stdin, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"{' '.join(command)}: no end within {timeout} s") from error
     if check and done.returncode != 0:

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from lab import image, node
 from lab.cluster import Cluster
 from lab.node import LAN
-from lab.programs import Programs
+from lab.programs import PROJECT, Programs
 from lab.shell import run, wait_until
 from lab.traffic import ping
 
 NAMESPACE = "e2e"
 
+CHART = PROJECT / "deploy/helm/strait"
 # What an installation runs.
 INSTALLED = ["deployment/strait-operator", "daemonset/strait-node"]
 
@@ -32,11 +33,13 @@ class World:
         node.make_lan()
         images = folder / "images"
         images.mkdir()
-        image.tools(images, self.programs.busybox())
-        image.strait(images, binary)
-        archives = {image.TOOLS: images / "tools.tar", image.STRAIT: images / "strait.tar"}
+        archives = self.archives(images)
         self.rome = Cluster("rome", 1, folder, self.programs, archives)
         self.milan = Cluster("milan", 2, folder, self.programs, archives)
+
+    def archives(self, folder):
+        """Writes the images of the containers."""
+        return [image.tools(folder, self.programs.busybox()), image.strait(folder, self.binary)]
 
     @property
     def clusters(self):

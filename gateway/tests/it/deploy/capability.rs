@@ -105,6 +105,34 @@ fn a_file_without_it_loses_what_was_added() {
     }
 }
 
+#[test]
+fn strait_gateway_executes_the_capability_file() {
+    if !check(&[Root, Tool("setcap"), Tool("setpriv")]) {
+        return;
+    }
+    let (folder, [plain, capable]) = programs(Path::new(STRAIT));
+    // It says with which capabilities it was started.
+    let status = folder.path().join("strait-gateway");
+    fs::copy(find("cat").unwrap(), &capable).unwrap();
+    set_capability(&capable);
+    fs::rename(&capable, &status).unwrap();
+    let as_user = |more: &[&str]| {
+        let mut setpriv = Command::new(find("setpriv").unwrap());
+        setpriv.args(["--reuid=65532", "--regid=65532", "--clear-groups", "--inh-caps=-all"]);
+        setpriv.args(more).arg(&plain).args(["gateway", "--config", "/proc/self/status"]);
+        let output = setpriv.output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+
+    // `cat` reads the file after the words that it does not know.
+    let said = as_user(&[ADD_NET_ADMIN]);
+    assert!(said.contains("unrecognized option '--config'"), "{said}");
+    for refused in [&[DROP_ALL][..], &[ADD_NET_ADMIN, "--no-new-privs"]] {
+        let said = as_user(refused);
+        assert!(said.contains("/proc/self/status:1: key with no value"), "{said}");
+    }
+}
+
 /// `program` as it is, and with the file capability.
 fn programs(program: &Path) -> (TempDir, [PathBuf; 2]) {
     let folder = tempfile::tempdir().unwrap();
@@ -114,11 +142,15 @@ fn programs(program: &Path) -> (TempDir, [PathBuf; 2]) {
         fs::copy(program, copy).unwrap();
         fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let mut setcap = Command::new(find("setcap").unwrap());
-    let status = setcap.arg("cap_net_admin+ep").arg(&capable).status().unwrap();
-    assert!(status.success(), "setcap: {status}");
+    set_capability(&capable);
 
     (folder, [plain, capable])
+}
+
+fn set_capability(file: &Path) {
+    let mut setcap = Command::new(find("setcap").unwrap());
+    let status = setcap.arg("cap_net_admin+ep").arg(file).status().unwrap();
+    assert!(status.success(), "setcap: {status}");
 }
 
 /// What starts `program` as the runtime does: its files are its user's, and it may open the device,
