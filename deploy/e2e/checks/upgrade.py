@@ -1,13 +1,17 @@
 """Upgrades by the commands of the manual."""
 
+import json
+
+from checks.forward import SECONDS
 from checks.outage import brief, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
+from lab.traffic import throughput
 from lab.world import CHART, INSTALLED
 
 
-def upgrade(world, *settings):
-    for cluster in world.clusters:
+def upgrade(world, *settings, clusters=None):
+    for cluster in clusters or world.clusters:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-",
                         stdin=cluster.helm("show", "crds", CHART))
         cluster.helm("upgrade", "strait", CHART, "--namespace", "liqo", "--reset-then-reuse-values", *settings)
@@ -32,6 +36,22 @@ def other_tag(world):
         for pod in cluster.pods("liqo", "app.kubernetes.io/part-of=strait"):
             require(image_of(pod) == wanted, f"{pod.name} has {image_of(pod)}")
     return brief(outage)
+
+
+@check("the engine boringtun joins the engine native", is_quick=False)
+def engines(world):
+    cluster, other = world.ways[0]
+
+    def use(*flags):
+        former = world.gateway(cluster, other).name
+        upgrade(world, "--set-json", f"gateways.extraArgs={json.dumps(flags)}", clusters=[cluster])
+        wait_until("another gateway is ready", lambda: (
+            pod := world.gateway(cluster, other)).name != former and pod.is_ready)
+        world.wait_for_pings()
+    use("--engine=boringtun")
+    rates = [throughput(world.pod(one), world.target(one, another), SECONDS) for one, another in world.ways]
+    use()
+    return f"rome {rates[0]:.0f} Mb/s, milan {rates[1]:.0f} Mb/s"
 
 
 def image_of(pod):

@@ -1,5 +1,6 @@
 """A cluster of real programs: etcd, API server, controllers, scheduler, and on each node containerd, kubelet, proxy."""
 
+import ipaddress
 import json
 
 from lab import credentials, image
@@ -29,6 +30,8 @@ class Cluster:
         self.programs = programs
         self.archives = archives
         self.api_server_flags = []
+        # Pods of a node are numbered from here.
+        self.first_pod = 2
         self.nodes = []
         self.credentials = self.folder / "credentials"
 
@@ -172,7 +175,7 @@ class Cluster:
     def containerd(self, node):
         network = node.folder / "cni"
         network.mkdir(exist_ok=True)
-        (network / "10-e2e.conflist").write_text(json.dumps(cni(node)))
+        (network / "10-e2e.conflist").write_text(json.dumps(cni(node, self.first_pod)))
         config = node.folder / "containerd.toml"
         config.write_text(containerd_config(self.programs.root, network))
         node.spawn("containerd", ["containerd", "--config", config])
@@ -275,11 +278,12 @@ class Pod:
         self.cluster.kubectl("--namespace", self.namespace, "delete", "pod", self.name, "--wait=false")
 
 
-def cni(node):
+def cni(node, first_pod):
+    ranges = [[{"subnet": prefix, "rangeStart": str(ipaddress.ip_network(prefix)[first_pod])}]
+              for prefix in node.pod_prefixes]
     return {"cniVersion": "0.4.0", "name": "e2e", "plugins": [
         {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": True, "hairpinMode": True, "mtu": MTU,
-         "ipam": {"type": "host-local", "dataDir": "/run/cni-ipam",
-                  "ranges": [[{"subnet": prefix}] for prefix in node.pod_prefixes],
+         "ipam": {"type": "host-local", "dataDir": "/run/cni-ipam", "ranges": ranges,
                   "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
         {"type": "portmap", "capabilities": {"portMappings": True}},
         # Pods inherit what this machine has, not their node.

@@ -43,6 +43,9 @@ class LiqoWorld(World):
     def __init__(self, folder, binary):
         self.liqo = liqo.Programs()
         super().__init__(folder, binary)
+        # Liqo takes a pod for the other cluster's gateway pod of the same address, with its own container as well
+        # (manual, "Compatibility with Liqo"): no two pods have the same one here, though the prefixes are equal.
+        self.milan.first_pod = 128
         for cluster in self.clusters:
             cluster.api_server_flags = [
                 "--feature-gates=MutatingAdmissionPolicy=true",

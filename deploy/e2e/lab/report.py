@@ -46,7 +46,9 @@ class Report:
             try:
                 result, figure = "ok", one.function(world) or ""
             except Failed as error:
-                result, figure = "FAILED", str(error)
+                # What failed first, if the clean-up after it failed too.
+                first = error.__context__ if isinstance(error.__context__, Failed) else error
+                result, figure = "FAILED", str(first)
             except Exception:
                 result, figure = "FAILED", traceback.format_exc()
             seconds = time.monotonic() - start

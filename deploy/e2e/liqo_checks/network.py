@@ -72,7 +72,7 @@ def strait_templates(world):
     return f"connected in {seconds:.1f} s; {assert_traffic(world)}"
 
 
-@check("liqoctl info and info peer show the network")
+@check("liqoctl info shows Strait's network")
 def info(world):
     for cluster, other in world.ways:
         said = world.liqoctl(cluster, "info")
