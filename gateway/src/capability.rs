@@ -16,7 +16,7 @@ const NET_ADMIN: u64 = 1 << 12;
 
 /// Replaces this process by [`CAPABLE`] with the same arguments, if that gives NET_ADMIN.
 ///
-/// It returns in all other cases, also if the file cannot be executed: whatever needs the capability names it.
+/// It returns in all other cases, also if the file cannot be executed: what needs the capability names it.
 pub(crate) fn gain_net_admin() {
     let Ok(own) = env::current_exe() else { return };
     let capable = own.with_file_name(CAPABLE);

@@ -1,10 +1,9 @@
 """What an installation survives. Each figure is what fifty pings a second between pods have seen."""
 
-import os
 import signal
 import time
 
-from checks.outage import brief, none_lost, outage_of
+from lab.outage import brief, killed, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 
@@ -38,18 +37,6 @@ def client_killed(world):
 @check("the server's gateway process is killed", is_quick=False)
 def server_killed(world):
     return killed(world, *world.ways[1])
-
-
-def killed(world, cluster, other):
-    gateway = world.gateway(cluster, other)
-
-    def kill():
-        os.kill(gateway.pid, signal.SIGKILL)
-        wait_until("the container runs again",
-                   lambda: (again := world.gateway(cluster, other)).restarts > gateway.restarts and again.is_ready)
-    outage = outage_of(world, *world.ways[0], kill)
-    require(not any("exceeded" in text for text in outage.errors), f"packets loop: {outage.errors}")
-    return brief(outage)
 
 
 @check("the kubelets are restarted", is_quick=False)

@@ -3,7 +3,7 @@
 import json
 import time
 
-from checks.outage import brief
+from lab.outage import brief
 from lab.report import check
 from lab.shell import require, run, wait_until
 from lab.traffic import Pings, ping, throughput

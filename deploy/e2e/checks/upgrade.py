@@ -3,7 +3,7 @@
 import json
 
 from checks.forward import SECONDS
-from checks.outage import brief, none_lost, outage_of
+from lab.outage import brief, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.traffic import throughput

@@ -266,9 +266,14 @@ class Pod:
 
     @property
     def pid(self):
-        """Of its container, as this machine sees it."""
-        container = self.item["status"]["containerStatuses"][0]["containerID"]
-        return container_pid(container.removeprefix("containerd://"))
+        """Of its first container, as this machine sees it."""
+        return self.pid_of(0)
+
+    def pid_of(self, number):
+        """Of a container, by its number in the pod."""
+        name = self.item["spec"]["containers"][number]["name"]
+        status = next(one for one in self.item["status"]["containerStatuses"] if one["name"] == name)
+        return container_pid(status["containerID"].removeprefix("containerd://"))
 
     def inside(self, *command):
         """The command line that runs a program of this machine in the network of the pod."""

@@ -3,6 +3,7 @@
 import json
 import time
 
+from lab.outage import killed
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.traffic import ping, throughput
@@ -80,6 +81,13 @@ def info(world):
         of_peer = json.loads(world.liqoctl(cluster, "info", "peer", other.name, "--output", "json"))
         require("Healthy" in json.dumps(of_peer) and "10.244.0.0/16" in json.dumps(of_peer), json.dumps(of_peer))
     return "Networking is Healthy on both sides"
+
+
+@check("Strait's process is killed in the client's and the server's pod")
+def processes_killed(world):
+    # Beside Liqo's containers, of which `gateway` sets the routes again.
+    found = [f"{role}: {killed(world, *way, container=1)}" for role, way in zip(["client", "server"], world.ways)]
+    return ", ".join(found)
 
 
 @check("network disconnect and reset leave nothing behind")

@@ -1,8 +1,10 @@
 """What pings see while something happens, and how much of it is allowed."""
 
+import os
+import signal
 import time
 
-from lab.shell import require
+from lab.shell import require, wait_until
 from lab.traffic import Pings
 
 # Beyond this an outage is a fault; the figures of the table are lower.
@@ -28,3 +30,16 @@ def brief(outage):
 def none_lost(outage):
     require(outage.lost == 0, f"{outage} {outage.errors}")
     return str(outage)
+
+
+def killed(world, cluster, other, container=0):
+    """What pings from Rome see while the process of a gateway's container is killed, and until it runs again."""
+    gateway = world.gateway(cluster, other)
+
+    def kill():
+        os.kill(gateway.pid_of(container), signal.SIGKILL)
+        wait_until("the container runs again",
+                   lambda: (again := world.gateway(cluster, other)).restarts > gateway.restarts and again.is_ready)
+    outage = outage_of(world, *world.ways[0], kill)
+    require(not any("exceeded" in text for text in outage.errors), f"packets loop: {outage.errors}")
+    return brief(outage)
