@@ -164,7 +164,7 @@ class Cluster:
             "kube-scheduler", *self.kubeconfig_flags("scheduler"), "--leader-elect=false"])
 
     def user(self, name, subject):
-        """The kubeconfig of another user, made if it is not there."""
+        """Makes another user of the cluster; the path of the kubeconfig."""
         server = f"https://{self.control.addresses[0]}:6443"
         return credentials.user(self.credentials, self.name, server, name, subject)
 

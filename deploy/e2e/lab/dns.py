@@ -20,10 +20,19 @@ COREFILE = """.:53 {
 """
 
 
+def cached_program():
+    """The path of the program in the cache."""
+    return cache_folder("dns", [MODULE / name for name in ["go.mod", "go.sum", "main.go"]]) / "coredns"
+
+
+def are_cached():
+    return cached_program().exists()
+
+
 def archive(folder):
-    target = cache_folder("dns", [MODULE / name for name in ["go.mod", "go.sum", "main.go"]])
-    program = target / "coredns"
-    with locked(target):
+    """Builds the program if it is not cached, and writes its image."""
+    program = cached_program()
+    with locked(program.parent):
         go_build(MODULE, "-s -w", program, ".")
     with tempfile.TemporaryDirectory() as root:
         shutil.copy(program, Path(root, "coredns"))
@@ -32,6 +41,7 @@ def archive(folder):
 
 
 def install(cluster):
+    """Runs the server at the address that each kubelet gives to its pods."""
     def named(kind, version, **more):
         return {"apiVersion": version, "kind": kind, "metadata": {"name": NAME, "namespace": NAMESPACE}, **more}
 

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from lab import dns, image, liqo
-from lab.programs import PROJECT
 from lab.node import LAN
+from lab.programs import PROJECT
 from lab.shell import run
 from lab.world import World
 
@@ -70,7 +70,7 @@ class LiqoWorld(World):
             "metricAgent.enabled": "false",
             "telemetry.enabled": "false",
         }
-        words = [word for name, value in values.items() for word in ("--set-string" if name == "tag" else "--set", f"{name}={value}")]
+        words = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
         cluster.helm("install", "liqo", self.liqo.chart, "--namespace", NAMESPACE, "--create-namespace", *words)
         workloads = cluster.get("deployments,daemonsets", "--namespace", NAMESPACE)["items"]
         cluster.wait_for_rollout(NAMESPACE, *(f"{item['kind']}/{item['metadata']['name']}" for item in workloads))
@@ -80,13 +80,14 @@ class LiqoWorld(World):
         files = [f"--kubeconfig={cluster.kubeconfig}"]
         if remote:
             files.append(f"--remote-kubeconfig={remote.kubeconfig}")
-        return run("nsenter", f"--net=/run/netns/{LAN}", self.liqo.liqoctl, *words, *files, env=self.programs.environment, **more)
+        return run("nsenter", f"--net=/run/netns/{LAN}", self.liqo.liqoctl, *words, *files,
+                   env=self.programs.environment, **more)
 
     def apply_templates(self, cluster):
         """Strait's templates as they are, Liqo's own with its own image, and Strait's with two replicas."""
         documents = []
         for role, kind in ROLES.items():
-            strait = yaml(cluster, (PROJECT / f"deploy/liqo/{role}.yaml"))
+            strait = object_of(cluster, PROJECT / f"deploy/liqo/{role}.yaml")
             stock = cluster.get(kind, "--namespace", NAMESPACE, f"wireguard-{role}")
             stock["metadata"] = {"name": f"stock-{role}", "namespace": NAMESPACE}
             pod(stock)["containers"][1]["image"] = f"{liqo.REGISTRY}/gateway/wireguard:{liqo.version()}"
@@ -104,11 +105,13 @@ def pod(template):
     return template["spec"]["template"]["spec"]["deployment"]["spec"]["template"]["spec"]
 
 
-def yaml(cluster, path):
+def object_of(cluster, path):
+    """The object of a file, as `kubectl` reads it."""
     return json.loads(cluster.kubectl("create", "--dry-run=client", "--output=json", "--filename", path))
 
 
 def netshoot(folder, busybox):
+    """An image in the place of the one that `liqoctl test network` names, with the commands that it runs."""
     with tempfile.TemporaryDirectory() as root:
         image.install_busybox(root, busybox)
         image.install_program(root, "curl")

@@ -117,7 +117,7 @@ def service_address(cluster, namespace, pod):
 def test_network(world):
     with Outside(world):
         printed = world.liqoctl(world.rome, "test", "network", "--remote-kubeconfigs", world.milan.kubeconfig, "--ip",
-                             "--np-nodes", "workers", "--np-ext", "--pod-np", "--rm", timeout=400)
+                                "--np-nodes", "workers", "--np-ext", "--pod-np", "--rm", timeout=400)
     # It fails if one of them fails; the last number is that of all.
     count = re.findall(r"succeeded counter: (\d+)", printed)[-1]
     return f"{count} checks of pods, nodes, Services, NodePorts and remapped addresses"

@@ -33,30 +33,41 @@ const ADD_NET_ADMIN: &str = "--bounding-set=-all,+net_admin";
 
 #[test]
 fn net_admin_suffices_for_a_gateway_without_root() {
-    joins_clusters(Path::new(STRAIT));
+    joins_clusters(Path::new(STRAIT), Start::Capable);
 }
 
 #[test]
 #[ignore = "needs the binary of the image: make image-check"]
 fn the_image_binary_joins_clusters_without_root() {
-    joins_clusters(&image::binary());
+    joins_clusters(&image::binary(), Start::Capable);
 }
 
-fn joins_clusters(binary: &Path) {
+/// Which of the two files a container starts.
+#[derive(Clone, Copy, PartialEq)]
+enum Start {
+    /// The one without a capability, which executes the other; `no_new_privs` would prevent a gain.
+    Plain,
+    Capable,
+}
+
+fn joins_clusters(binary: &Path, with: Start) {
     let Some(_turn) = require(&[Root, Tun, Tool("setcap"), Tool("setpriv"), Tool("unshare")])
     else {
         return;
     };
-    let (_folder, [_, capable]) = programs(binary);
+    let (_folder, [plain, capable]) = programs(binary);
     let mut world = World::prepare(&Layout::equal().without_ipv6());
-    let start = start(&world, &capable);
+    let start = match with {
+        Start::Plain => start(&world, &plain, &UNPRIVILEGED[..4]),
+        Start::Capable => start(&world, &capable, &UNPRIVILEGED),
+    };
 
     world.clusters.start(&start).unwrap();
 
     for cluster in [world.rome(), world.milan()] {
         let status = status(cluster.process().unwrap().process().id());
         let is = |key: &str, value: &str| assert_eq!(status(key), value, "{key}");
-        is("NoNewPrivs", "1");
+        is("NoNewPrivs", if with == Start::Capable { "1" } else { "0" });
         is("Uid", &[USER.to_string().as_str(); 4].join("\t"));
         for set in ["CapPrm", "CapEff", "CapBnd"] {
             is(set, &format!("{NET_ADMIN:016x}"));
@@ -107,55 +118,28 @@ fn a_file_without_it_loses_what_was_added() {
 
 #[test]
 fn strait_gateway_executes_the_capability_file() {
-    if !check(&[Root, Tool("setcap"), Tool("setpriv")]) {
-        return;
-    }
-    let (folder, [plain, capable]) = programs(Path::new(STRAIT));
-    // It says with which capabilities it was started.
-    let status = folder.path().join("strait-gateway");
-    fs::copy(find("cat").unwrap(), &capable).unwrap();
-    set_capability(&capable);
-    fs::rename(&capable, &status).unwrap();
-    let as_user = |more: &[&str]| {
-        let mut setpriv = Command::new(find("setpriv").unwrap());
-        setpriv.args(["--reuid=65532", "--regid=65532", "--clear-groups", "--inh-caps=-all"]);
-        setpriv.args(more).arg(&plain).args(["gateway", "--config", "/proc/self/status"]);
-        let output = setpriv.output().unwrap();
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    };
-
-    // `cat` reads the file after the words that it does not know.
-    let said = as_user(&[ADD_NET_ADMIN]);
-    assert!(said.contains("unrecognized option '--config'"), "{said}");
-    for refused in [&[DROP_ALL][..], &[ADD_NET_ADMIN, "--no-new-privs"]] {
-        let said = as_user(refused);
-        assert!(said.contains("/proc/self/status:1: key with no value"), "{said}");
-    }
+    joins_clusters(Path::new(STRAIT), Start::Plain);
 }
 
 /// `program` as it is, and with the file capability.
 fn programs(program: &Path) -> (TempDir, [PathBuf; 2]) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let [plain, capable] = ["plain", "capable"].map(|name| folder.path().join(name));
+    let [plain, capable] = ["strait", "strait-gateway"].map(|name| folder.path().join(name));
     for copy in [&plain, &capable] {
         fs::copy(program, copy).unwrap();
         fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    set_capability(&capable);
+    let mut setcap = Command::new(find("setcap").unwrap());
+    let status = setcap.arg("cap_net_admin+ep").arg(&capable).status().unwrap();
+    assert!(status.success(), "setcap: {status}");
 
     (folder, [plain, capable])
 }
 
-fn set_capability(file: &Path) {
-    let mut setcap = Command::new(find("setcap").unwrap());
-    let status = setcap.arg("cap_net_admin+ep").arg(file).status().unwrap();
-    assert!(status.success(), "setcap: {status}");
-}
-
 /// What starts `program` as the runtime does: its files are its user's, and it may open the device,
 /// also if its mode on this machine forbids it.
-fn start(world: &World, program: &Path) -> PathBuf {
+fn start(world: &World, program: &Path, unprivileged: &[&str]) -> PathBuf {
     let scratch = world.clusters.scratch.path().display();
     let device = program.with_file_name("tun");
     let device = device.display();
@@ -167,7 +151,7 @@ fn start(world: &World, program: &Path) -> PathBuf {
          test -e {device} || mknod -m 666 {device} c 10 200\n\
          mount --bind {device} /dev/net/tun\n\
          exec setpriv {} {ADD_NET_ADMIN} {} \"$@\"\n",
-        UNPRIVILEGED.join(" "),
+        unprivileged.join(" "),
         program.display(),
     );
     let path = world.clusters.scratch.write("start", &text).unwrap();
