@@ -90,9 +90,13 @@ def drained(world):
                         "--pod-selector=app notin (pod,node)", "--timeout=120s", timeout=150)
         wait_until("the gateway is ready on another node",
                    lambda: (pod := world.gateway(cluster, other)).node is not node and pod.is_ready)
-    outage = outage_of(world, cluster, other, drain)
-    cluster.kubectl("uncordon", node.name)
-    return brief(outage)
+    # After an outage of the API server the scheduler may not know for seconds that a node is cordoned; a started one does.
+    cluster.control.end("kube-scheduler")
+    cluster.scheduler()
+    try:
+        return brief(outage_of(world, cluster, other, drain))
+    finally:
+        cluster.kubectl("uncordon", node.name)
 
 
 @check("a rebooted node is reached again", is_quick=False)
