@@ -11,6 +11,8 @@ use super::forwarding::PathProblem;
 use crate::condition::{self, Known, Statement};
 use crate::plan::{Objects, Plan};
 
+const NO_GATEWAY: &str = "no pod of the gateway is active and running";
+
 /// The facts of the last round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
@@ -51,6 +53,9 @@ impl Facts {
         let [of_one, of_all] = [of_one, of_all].map(|problems| {
             problems.into_iter().flat_map(|problem| about(problem.object(), problem.to_string()))
         });
+        let without_gateway = plan.without_gateway.iter();
+        let of_all =
+            of_all.chain(without_gateway.map(|object| (object.clone(), NO_GATEWAY.to_owned())));
         let of_way = of_way.iter().flat_map(|problem| {
             let owner = problem.prefix().and_then(|prefix| plan.owners.get(&prefix));
             about(owner, problem.to_string())
@@ -200,6 +205,17 @@ mod tests {
         );
         // The node with the gateway sends to the pod, and does not know the other problem.
         assert!(statement(&second).unwrap().contains("pod gw has no address of the IP version"));
+    }
+
+    #[test]
+    fn the_reporter_names_a_missing_gateway() {
+        let nodes = [node("node-1", Some("172.18.0.1")), node("node-2", Some("172.18.0.2"))];
+        let objects = Objects { pods: Vec::new(), ..objects(&nodes, "10.71.0.0/16") };
+
+        let [first, second] =
+            ["node-1", "node-2"].map(|own| statement(&facts(own, &objects, &[], &[])));
+
+        assert_eq!((first.as_deref(), second), (Some(NO_GATEWAY), None));
     }
 
     #[test]

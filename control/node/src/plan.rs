@@ -95,6 +95,8 @@ pub struct Plan {
     pub owners: BTreeMap<Prefix, ObjectName>,
     /// The problems, in the order of objects.
     pub problems: Vec<Problem>,
+    /// The `Configuration`s without an active gateway pod: not a problem, as it may be so for a moment.
+    pub without_gateway: BTreeSet<ObjectName>,
     /// Whether all `Configuration`s could be read. If not, a missing prefix may belong to one of the others.
     pub is_complete: bool,
 }
@@ -134,7 +136,10 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                     }
                     let hop = gateways.hop(configuration, prefix, own, &plan);
                     let hop = hop.unwrap_or_else(|problem| {
-                        plan.problems.extend(problem.map(|problem| *problem));
+                        match problem {
+                            Some(problem) => plan.problems.push(*problem),
+                            None => drop(plan.without_gateway.insert(object.clone())),
+                        }
                         Hop::Former
                     });
                     plan.hops.insert(prefix, hop);

@@ -143,6 +143,7 @@ fn without_a_gateway_the_former_hop_is_kept() {
 
             assert_eq!(plan.hops[&name], Hop::Former, "{what}");
             assert_eq!(plan.problems, [], "{what}");
+            assert_eq!(plan.without_gateway.len(), 1, "{what}");
             let addresses = addresses.into_iter().filter(|_| is_there);
             let addresses = addresses.map(|text| text.parse().unwrap()).collect();
             let places = Places { addresses, is_incomplete: false };
