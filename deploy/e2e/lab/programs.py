@@ -17,11 +17,14 @@ PROJECT = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "strait"
 MODULE = PROJECT / "control/lab/apiserver"
 
-# The programs of each package of the Go module: one binary, which acts by its name.
-GO_PACKAGES = {
+# The programs of each package of the Go module: one binary, which acts by its name. The tests of the workspace need
+# the first ones.
+GO_PACKAGES_OF_TESTS = {
     ".": ["kube-apiserver", "etcd", "kubectl"],
-    "./node": ["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"],
     "helm.sh/helm/v3/cmd/helm": ["helm"],
+}
+GO_PACKAGES = GO_PACKAGES_OF_TESTS | {
+    "./node": ["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"],
 }
 
 # Of the distribution: the runtime of containers, what the CNI plugins call, and the content of test images.
@@ -70,10 +73,10 @@ class Programs:
         return found[0]
 
 
-def build_go():
+def build_go(packages=None):
     folder = go_folder()
     with locked(folder):
-        for package, names in GO_PACKAGES.items():
+        for package, names in (packages or GO_PACKAGES).items():
             go_build(MODULE, linker_flags(), folder / names[0], package)
             for other in names[1:]:
                 link = folder / other
