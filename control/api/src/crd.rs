@@ -11,9 +11,9 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use super::{
-    Configuration, Connection, FirewallConfiguration, GatewayClient, GatewayServer, GeneveTunnel,
-    IP, InternalFabric, InternalNode, Network, PublicKey, RouteConfiguration, WgGatewayClient,
-    WgGatewayClientTemplate, WgGatewayServer, WgGatewayServerTemplate,
+    Configuration, Connection, FirewallConfiguration, ForeignCluster, GatewayClient, GatewayServer,
+    GeneveTunnel, IP, InternalFabric, InternalNode, Network, PublicKey, RouteConfiguration,
+    WgGatewayClient, WgGatewayClientTemplate, WgGatewayServer, WgGatewayServerTemplate,
 };
 
 /// The version in which releases before 1.0 had the kinds that users write. It is served as well; objects are stored as
@@ -30,6 +30,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         also_former(begins_empty(accept_single_prefixes(Configuration::crd()))),
         also_former(begins_empty(Connection::crd())),
         begins_empty(FirewallConfiguration::crd()),
+        begins_empty(ForeignCluster::crd()),
         also_former(begins_empty(GatewayClient::crd())),
         also_former(begins_empty(GatewayServer::crd())),
         begins_empty(GeneveTunnel::crd()),

@@ -6,6 +6,7 @@
 //!      └──────────── status ──────────────────────┤
 //!                                                 └──> keys, account, binding, pods, service
 //! IP ── spec.serviceTemplate ──> Service, EndpointSlice
+//! Configuration, GatewayServer, GatewayClient, Connection ──> ForeignCluster
 //! ```
 //!
 //! # Invariants
@@ -29,6 +30,7 @@ pub mod cluster_id;
 mod context;
 mod counts;
 mod endpoint;
+mod foreign_cluster;
 mod in_force;
 mod keys;
 mod kind;

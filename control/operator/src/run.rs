@@ -27,7 +27,7 @@ use super::context::Context;
 use super::kind::{Gateway, Object, WireGuard, equal};
 use super::queue::{ReconcileQueue, neighbours, owners};
 use super::service_of_ip::{self, SERVICE_OF_IP};
-use super::{Settings, in_force, render, wireguard};
+use super::{Settings, foreign_cluster, in_force, render, wireguard};
 
 /// The label of the definition of a kind of templates.
 const TEMPLATE: (&str, &str) = ("networking.liqo.io/gatewaytemplate", "true");
@@ -48,6 +48,7 @@ pub async fn run(client: Client, settings: Settings) {
             wireguards::<WgGatewayClient>(&context),
             reconcile_services_of_ips(&context),
             configurations(&context),
+            foreign_cluster::run(&context),
         );
     };
     let requested = async {

@@ -60,10 +60,15 @@ pub(super) struct Site<'a> {
     pub(super) role: &'a str,
 }
 
+/// The name of the deployment and the service of the gateway called `name`.
+pub(super) fn object_name(name: &str) -> String {
+    format!("gw-{name}")
+}
+
 impl Site<'_> {
     /// The name of the deployment and the service.
     pub(super) fn object_name(&self) -> String {
-        format!("gw-{}", self.name)
+        object_name(self.name)
     }
 
     pub(super) fn metrics_name(&self) -> String {

@@ -11,6 +11,7 @@ mod addresses;
 mod bindings;
 mod cluster_ids;
 mod conditions;
+mod foreign_clusters;
 mod gateways;
 mod keys;
 mod templates;
