@@ -66,6 +66,26 @@ def gateways(world):
     return [world.gateway(cluster, other) for cluster, other in world.ways]
 
 
+@check("kube-proxy in iptables mode leads to a new gateway pod", is_quick=False)
+def iptables_mode(world):
+    switch_proxies(world, "iptables")
+    try:
+        return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[1])))
+    finally:
+        switch_proxies(world, "nftables")
+
+
+def switch_proxies(world, mode):
+    """Restarts kube-proxy on all nodes; it removes the rules of the other mode."""
+    rules = {"iptables": ["iptables-save", "-t", "nat"], "nftables": ["nft", "list", "table", "ip", "kube-proxy"]}
+    for cluster in world.clusters:
+        for node in cluster.nodes:
+            node.end("kube-proxy")
+            cluster.proxy(node, mode)
+            wait_until(f"kube-proxy of {node.name} has rules in {mode} mode",
+                       lambda node=node: "default/kubernetes" in node.run(*rules[mode]))
+
+
 @check("the API servers are restarted", is_quick=False)
 def api_servers_restarted(world):
     def restart_both():

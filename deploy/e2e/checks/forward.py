@@ -1,7 +1,7 @@
 """Packets between the clusters."""
 
 from lab.report import check
-from lab.shell import require
+from lab.shell import require, run
 from lab.traffic import Pings, ping, throughput
 
 SECONDS = 4
@@ -16,6 +16,32 @@ def pods_ping(world):
         outage = pings.stop()
         require(outage.lost == 0 and not outage.errors, f"{cluster.name}: {outage} {outage.errors}")
         found.append(f"{cluster.name} {outage.answered} of {outage.answered}")
+    return ", ".join(found)
+
+
+@check("no node redirects a pod that accepts redirects")
+def not_redirected(world):
+    # The gateway is behind the bridge from which the packets of the pod come, as the pod itself.
+    accepts = ["net.ipv4.ip_forward=0", "net.ipv4.conf.all.accept_redirects=1", "net.ipv4.conf.eth0.accept_redirects=1"]
+    for cluster, other in world.ways:
+        pod, target = world.pod(cluster), world.target(cluster, other)
+        run(*pod.inside("sysctl", "--quiet", "--write", *accepts))
+        route = pod.inside("ip", "route", "get", target)
+        before = run(*route)
+        pings = Pings(pod, target)
+        ping(pod, target, count=10)
+        outage = pings.stop()
+        require(not outage.errors and run(*route) == before, f"{cluster.name}: {outage.errors} {run(*route)}")
+    return "2 of 2 pods keep their route"
+
+
+@check("pods reach pods of the other cluster over IPv6")
+def pods_over_ipv6(world):
+    found = []
+    for cluster, other in world.ways:
+        pod, target = world.pod(cluster), world.target(cluster, other, version=6)
+        require(ping(pod, target, count=10), f"{cluster.name}: {target} does not answer")
+        found.append(f"{cluster.name} 10 of 10 pings, {throughput(pod, target, SECONDS):.0f} Mb/s to {target}")
     return ", ".join(found)
 
 

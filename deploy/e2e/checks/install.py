@@ -2,6 +2,7 @@
 
 import time
 
+from lab.cluster import PODS, SERVICES
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.snapshot import snapshot
@@ -29,7 +30,7 @@ def helm_installs(world):
 
     def install(cluster):
         cluster.helm("install", "strait", CHART, "--namespace", "liqo", "--create-namespace",
-                     "--set", "networks.pod=10.244.0.0/16")
+                     "--set", f"networks.pod={{{PODS}}}", "--set", f"networks.service={{{SERVICES}}}")
         cluster.wait_for_rollout("liqo", *INSTALLED)
     world.at_once(install)
     return f"rollouts complete after {time.monotonic() - start:.1f} s"

@@ -195,10 +195,10 @@ class Cluster:
             f"--hostname-override={node.name}", f"--node-ip={','.join(node.addresses)}",
         ])
 
-    def proxy(self, node):
+    def proxy(self, node, mode="nftables"):
         config = node.folder / "proxy.yaml"
         config.write_text(json.dumps({
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": mode,
             "clusterCIDR": PODS, "hostnameOverride": node.name,
             "clientConnection": {"kubeconfig": f"{self.credentials}/proxy.kubeconfig"},
             # These belong to the machine, and cannot be written in the network of a node.

@@ -75,13 +75,15 @@ class World:
     def remapped(self, cluster, other, address):
         """The address that `cluster` has for an address of a pod of `other`."""
         status = cluster.get("configurations.networking.liqo.io", "--namespace", tenant(other), other.name)["status"]
-        prefix = ipaddress.ip_network(status["remote"]["cidr"]["pod"][0])
-        host = int(ipaddress.ip_address(address)) & int(prefix.hostmask)
-        return str(prefix.network_address + host)
+        address = ipaddress.ip_address(address)
+        prefixes = map(ipaddress.ip_network, status["remote"]["cidr"]["pod"])
+        prefix = next(prefix for prefix in prefixes if prefix.version == address.version)
+        return str(prefix.network_address + (int(address) & int(prefix.hostmask)))
 
-    def target(self, cluster, other, name="pod"):
-        """The address that `cluster` has for the pod of `other`."""
-        return self.remapped(cluster, other, self.pod(other, name).addresses[0])
+    def target(self, cluster, other, name="pod", version=4):
+        """The address of one IP version that `cluster` has for the pod of `other`."""
+        own = next(own for own in self.pod(other, name).addresses if ipaddress.ip_address(own).version == version)
+        return self.remapped(cluster, other, own)
 
     def gateway(self, cluster, other):
         """The pod of the gateway of `cluster` to `other`."""
