@@ -41,7 +41,7 @@ pub(crate) struct OperatorArgs {
         env = "STRAIT_POOLS",
         value_name = "PREFIX",
         value_delimiter = ',',
-        default_value = "10.0.0.0/8,192.168.0.0/16,172.16.0.0/12"
+        default_value = "10.0.0.0/8,192.168.0.0/16,172.16.0.0/12,fd00::/8"
     )]
     pools: Vec<Prefix>,
     /// ClusterRole of the pods of gateway servers

@@ -2,8 +2,8 @@
 
 use remap::Prefix;
 
-/// Private prefixes (RFC 1918) in Liqo's order of preference.
-const DEFAULT: [&str; 3] = ["10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12"];
+/// Private prefixes (RFC 1918) in Liqo's order of preference, and those of IPv6 (RFC 4193, section 3.1: locally assigned).
+const DEFAULT: [&str; 4] = ["10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12", "fd00::/8"];
 
 /// The pools, the preferred ones first. No two overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]

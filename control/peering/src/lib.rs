@@ -55,7 +55,7 @@ pub use plan::{
     Action, Change, ClusterPlan, Conflict, Field, Plan, Proposal, objects, plan, plan_connect,
     plan_disconnect, plan_reset,
 };
-pub use prefixes::{Prefixes, PrefixesError, parse_prefix};
+pub use prefixes::{Prefixes, PrefixesError};
 pub use preflight::TemplateType;
 pub use report::{Report, Session, Side};
 pub use wait::Deadline;

@@ -1,7 +1,7 @@
 //! A cluster's own prefixes.
 
 use kube::ResourceExt as _;
-use remap::Prefix;
+use remap::{Prefix, PrefixError};
 use strait_api::Network;
 use strait_api::labels::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, SHARED, TRUE};
 
@@ -25,7 +25,7 @@ pub enum PrefixesError {
     Missing { wanted: &'static str, namespace: String },
     /// `cidr` in the Network `name` is invalid.
     #[error("Network {name:?} has the prefix {cidr:?}: {cause}")]
-    Invalid { name: String, cidr: String, cause: String },
+    Invalid { name: String, cidr: String, cause: PrefixError },
 }
 
 /// The prefixes of a cluster, from `networks`, all of `namespace`.
@@ -55,7 +55,7 @@ pub(super) fn of_type(networks: &[Network], wanted: &str) -> Result<Vec<Prefix>,
         .map(|network| {
             let chosen = network.status.as_ref().and_then(|status| status.cidr.as_deref());
             let cidr = chosen.filter(|cidr| !cidr.is_empty()).unwrap_or(&network.spec.cidr);
-            parse_prefix(cidr).map_err(|cause| {
+            cidr.parse().map_err(|cause| {
                 let (name, cidr) = (network.name_any(), cidr.to_owned());
                 PrefixesError::Invalid { name, cidr, cause }
             })
@@ -69,19 +69,4 @@ pub(super) fn allocated(network: &Network) -> Option<(Prefix, bool)> {
     let is_shared = network.labels().get(SHARED).is_some_and(|value| value == TRUE);
 
     Some((prefix, is_shared))
-}
-
-/// Parses a prefix of IPv4, the only version of the API.
-///
-/// # Errors
-///
-/// What is wrong with it, and how to write it.
-pub fn parse_prefix(text: &str) -> Result<Prefix, String> {
-    let prefix: Prefix = text.parse().map_err(|error| format!("{error}"))?;
-
-    if prefix.network().is_ipv4() {
-        Ok(prefix)
-    } else {
-        Err("the API knows IPv4 alone: write a prefix like 10.244.0.0/16".to_owned())
-    }
 }

@@ -12,8 +12,7 @@ use super::context::check_id;
 use super::preflight::check_fields;
 use super::wait::Progress;
 use super::{
-    CommandError, Deadline, PrefixesError, Side, TemplateType, connect, keys, parse_prefix,
-    prefixes, select,
+    CommandError, Deadline, PrefixesError, Side, TemplateType, connect, keys, prefixes, select,
 };
 
 fn object<K: DeserializeOwned>(value: Value) -> K {
@@ -32,7 +31,7 @@ fn network(name: &str, type_: &str, spec: &str, status: Option<&str>) -> Network
 fn prefixes_of_a_cluster_are_those_in_force() {
     let networks = [
         network("pod-cidr-10", "pod-cidr", "10.3.0.0/16", None),
-        network("pod-cidr-2", "pod-cidr", "10.2.0.0/16", Some("")),
+        network("pod-cidr-2", "pod-cidr", "fd00:2::/48", Some("")),
         network("external-cidr", "external-cidr", "10.70.0.0/16", Some("10.71.0.0/16")),
         network("pod-cidr", "pod-cidr", "10.1.0.0/16", Some("10.1.0.0/16")),
         network("service-cidr", "service-cidr", "none", None),
@@ -41,7 +40,7 @@ fn prefixes_of_a_cluster_are_those_in_force() {
     let found = prefixes::of_cluster(&networks, "liqo").unwrap();
 
     let texts: Vec<_> = found.pod.iter().map(ToString::to_string).collect();
-    assert_eq!(texts, ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]);
+    assert_eq!(texts, ["10.1.0.0/16", "fd00:2::/48", "10.3.0.0/16"]);
     assert_eq!(found.external[0].to_string(), "10.71.0.0/16");
     assert_eq!(
         prefixes::of_cluster(&networks[..1], "liqo"),
@@ -50,17 +49,6 @@ fn prefixes_of_a_cluster_are_those_in_force() {
     let wrong = [network("pod-cidr", "pod-cidr", "10.1.0.0/8", None)];
     let error = prefixes::of_cluster(&wrong, "liqo").unwrap_err().to_string();
     assert!(error.starts_with("Network \"pod-cidr\" has the prefix \"10.1.0.0/8\": "), "{error}");
-}
-
-#[test]
-fn a_prefix_is_one_of_ipv4() {
-    assert_eq!(
-        parse_prefix("10.244.0.0/16").map(|prefix| prefix.to_string()).unwrap(),
-        "10.244.0.0/16"
-    );
-    assert!(parse_prefix("fd00::/64").unwrap_err().contains("IPv4 alone"));
-    assert!(parse_prefix("10.244.0.1/16").unwrap_err().contains("10.244.0.0/16"));
-    assert!(parse_prefix("pods").is_err());
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn crds_are_one_stream_or_one_file_each() {
     let texts: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     assert_eq!(stdout(&stream).matches("\nkind: CustomResourceDefinition\n").count(), paths.len());
     assert!(texts.iter().all(|text| stdout(&stream).contains(text)));
-    assert!(paths[0].ends_with("ipam.liqo.io_ips.yaml"), "{paths:?}");
+    assert!(paths[0].ends_with("core.liqo.io_foreignclusters.yaml"), "{paths:?}");
 }
 
 #[test]

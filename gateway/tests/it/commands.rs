@@ -326,7 +326,7 @@ fn usage_errors_exit_64_before_any_question() {
         (client(""), &["''", "--addresses"]),
         (client("not an address"), &["'not an address'", "strait create gatewayclient --help"]),
         (create("10.243.0.0/8"), &["10.243.0.0/8", "--pod-cidr"]),
-        (create("fd00::/64"), &["fd00::/64", "IPv4 alone"]),
+        (create("fd00::1/64"), &["fd00::1/64", "fd00::/64"]),
         (configuration.to_vec(), &["--pod-cidr"]),
         (vec!["check", "--remote-namespace", "a"], &["--remote-namespace", "--remote-context"]),
         (vec!["check", "--config", "a.toml", "--kubeconfig", &file], &["--kubeconfig", "--config"]),

@@ -212,7 +212,9 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
         let spec = node.spec.as_ref()?;
         let own: Vec<Prefix> =
             spec.pod_cidrs.iter().flatten().filter_map(|it| it.parse().ok()).collect();
-        let mut own = own.into_iter().filter(Prefix::is_ipv4);
+        // Clusters of two IP versions may be joined by one.
+        let is_of_version = |own: &Prefix| pods.iter().any(|it| it.is_ipv4() == own.is_ipv4());
+        let mut own = own.into_iter().filter(is_of_version);
         let prefix = own.find(|own| !pods.iter().any(|pods| pods.covers(*own)))?;
         let object = named("Node", None, &node.name_any());
         let message =

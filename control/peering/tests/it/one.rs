@@ -7,8 +7,8 @@ use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use strait_control_lab::peering::{Work, World};
 use strait_peering::{
     ClusterContext, CommandError, Create, CreateOptions, Exposure, Format, Generate, Health,
-    NodePort, Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info,
-    parse_prefix, peers, select,
+    NodePort, Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info, peers,
+    select,
 };
 
 use super::world::{RecordedReport, contact_of};
@@ -321,7 +321,7 @@ fn template(type_: &str, name: &str) -> (TemplateType, String, Option<String>) {
 }
 
 fn configuration() -> Create {
-    let one = |text: &str| vec![parse_prefix(text).unwrap()];
+    let one = |text: &str| vec![text.parse().unwrap()];
 
     Create::Configuration {
         name: REMOTE.to_owned(),

@@ -51,6 +51,10 @@ A prefix without host bits: the API server rejects others. The context is a dict
 `prefix`.
 */}}
 {{- define "strait.prefix" -}}
+{{- /* Host bits of IPv6 are refused by the API server alone. */ -}}
+{{- if contains ":" .prefix }}
+{{- .prefix | quote }}
+{{- else }}
 {{- $parts := splitList "/" .prefix }}
 {{- $address := 0 }}
 {{- range splitList "." (index $parts 0) }}
@@ -70,4 +74,10 @@ A prefix without host bits: the API server rejects others. The context is a dict
 {{- fail (printf "%s: %s has host bits: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
 {{- end }}
 {{- .prefix }}
+{{- end }}
+{{- end }}
+
+{{- /* A prefix, or a list of prefixes. */ -}}
+{{- define "strait.list" -}}
+{{- if kindIs "slice" . }}{{ join " and " . }}{{ else }}{{ . }}{{ end }}
 {{- end }}

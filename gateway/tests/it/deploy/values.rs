@@ -81,8 +81,8 @@ fn values() -> Value {
         "imagePullSecrets": [{"name": "registry"}],
         "clusterID": "2026",
         "networks": {
-            "pod": "10.0.0.0/9", "service": "10.128.0.0/12", "external": "10.144.0.0/16",
-            "internal": "10.145.0.0/16", "reserved": ["192.168.0.0/24"],
+            "pod": ["10.0.0.0/9", "fd00:1::/48"], "service": "10.128.0.0/12", "external": "10.144.0.0/16",
+            "internal": "10.145.0.0/16", "reserved": ["192.168.0.0/24", "fd00:2::/48"],
         },
         "pools": ["172.16.0.0/12", "192.168.0.0/16"],
         "operator": operator,
@@ -158,10 +158,12 @@ fn effects() -> Vec<Effect> {
 
     for (name, cidr) in [
         ("pod-cidr", "10.0.0.0/9"),
+        ("pod-cidr-2", "fd00:1::/48"),
         ("service-cidr", "10.128.0.0/12"),
         ("external-cidr", "10.144.0.0/16"),
         ("internal-cidr", "10.145.0.0/16"),
         ("reserved-192-168-0-0-24", "192.168.0.0/24"),
+        ("reserved-fd00-2---48", "fd00:2::/48"),
     ] {
         effect("Network", name, "/spec/cidr", json!(cidr));
     }
@@ -233,6 +235,8 @@ fn a_wrong_value_is_refused_by_name() {
             "--set=networks.pod=10.244.0.1/16",
             ["networks.pod: 10.244.0.1/16", "write 10.244.0.0/16"],
         ),
+        ("--set=networks.pod={10.244.0.0/16,ten}", ["networks/pod/1", "ten"]),
+        ("--set=networks.service=fd00:g::/48", ["networks/service", "fd00:g::/48"]),
         (
             "--set=networks.reserved={10.1.0.0/8}",
             ["networks.reserved: 10.1.0.0/8", "write 10.0.0.0/8"],

@@ -6,9 +6,7 @@ use remap::Prefix;
 
 use super::value::{address, ip_or_none, port_or_none};
 use super::{Confirmation, ContextArgs, Format, MarksArgs, SERVICE_TYPE, TunnelArgs};
-use crate::{
-    CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType, parse_prefix,
-};
+use crate::{CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType};
 
 /// `strait create`
 #[derive(Debug, Subcommand)]
@@ -55,8 +53,7 @@ pub(crate) struct ConfigurationArgs {
         env = "STRAIT_POD_CIDR",
         value_name = "CIDR",
         required = true,
-        value_delimiter = ',',
-        value_parser = parse_prefix
+        value_delimiter = ','
     )]
     pub(crate) pod_cidr: Vec<Prefix>,
     /// External CIDR of the remote cluster, for addresses other than pods; several are separated by commas
@@ -65,8 +62,7 @@ pub(crate) struct ConfigurationArgs {
         env = "STRAIT_EXTERNAL_CIDR",
         value_name = "CIDR",
         required = true,
-        value_delimiter = ',',
-        value_parser = parse_prefix
+        value_delimiter = ','
     )]
     pub(crate) external_cidr: Vec<Prefix>,
     /// Wait until every prefix is remapped

@@ -9,7 +9,6 @@ use clap::{Args, Subcommand};
 use remap::Prefix;
 
 use super::{ConnectArgs, ContextArgs, DisconnectArgs, FormatArgs};
-use crate::parse_prefix;
 
 /// `strait plan`
 #[derive(Debug, Subcommand)]
@@ -91,7 +90,7 @@ pub(crate) struct PlanNetworkArgs {
     #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
     pub(crate) name: String,
     /// The new prefix
-    #[arg(long, env = "STRAIT_CIDR", value_name = "CIDR", value_parser = parse_prefix)]
+    #[arg(long, env = "STRAIT_CIDR", value_name = "CIDR")]
     pub(crate) cidr: Prefix,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
