@@ -19,10 +19,12 @@ pub mod conditions;
 pub mod conncheck;
 mod desired;
 pub mod endpoint;
+pub mod firewall;
 pub mod objects;
 pub mod origin;
 mod peer;
 mod plan;
+pub mod routing;
 pub mod status;
 
 pub use desired::Desired;
