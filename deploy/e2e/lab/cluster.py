@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import time
 
 from lab import credentials, image
 from lab.node import LAN, Node, container_pid
@@ -30,6 +31,7 @@ class Cluster:
         self.programs = programs
         self.archives = archives
         self.api_server_flags = []
+        self.api_server_starts = []
         # Pods of a node are numbered from here.
         self.first_pod = 2
         self.nodes = []
@@ -133,6 +135,7 @@ class Cluster:
     def api_server(self):
         node, files = self.control, self.credentials
         (node.folder / "audit-policy.yaml").write_text(AUDIT_POLICY)
+        self.api_server_starts.append(time.time())
         node.spawn("kube-apiserver", [
             "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", f"--advertise-address={node.addresses[0]}",
             "--bind-address=::", "--secure-port=6443", "--authorization-mode=Node,RBAC",
