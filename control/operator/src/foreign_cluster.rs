@@ -41,6 +41,9 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often a missing definition is looked for.
+const DEFINITION_POLL: Duration = Duration::from_secs(60);
+
 /// Changes within this time are reconciled once.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
@@ -84,6 +87,7 @@ async fn until_defined(context: &Context) {
     loop {
         let found = api.list_metadata(&named).await;
         failure.log(&found);
+        let pause = if found.is_ok() { DEFINITION_POLL } else { RETRY };
         match found {
             Ok(found) if !found.items.is_empty() => return,
             Ok(_) if !is_reported => {
@@ -92,7 +96,7 @@ async fn until_defined(context: &Context) {
             }
             Ok(_) | Err(_) => {}
         }
-        sleep(RETRY).await;
+        sleep(pause).await;
     }
 }
 
