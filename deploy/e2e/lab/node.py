@@ -96,6 +96,9 @@ class Node:
             run("ip", "-n", network, "route", "add", "default", "via", gateway)
         run("nsenter", f"--net=/run/netns/{network}", "sysctl", "-qw", "net.ipv4.ip_forward=1",
             "net.ipv6.conf.all.forwarding=1")
+        # The others still know the link address that it had before a reboot, until they hear from it.
+        wait_until(f"{self.name} reaches its network", lambda: run(
+            "nsenter", f"--net=/run/netns/{network}", "ping", "-c", 1, "-W", 1, "172.31.0.1"))
         self.make_cgroups()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log").mkdir(exist_ok=True)
