@@ -39,6 +39,7 @@ const OPERATOR_EXEMPT: &[Exempt] = &[
     Exempt {
         rights: &[
             "create deployments.apps",
+            "create foreignclusters.core.liqo.io",
             "create rolebindings.rbac.authorization.k8s.io",
             "create serviceaccounts.",
             "create services.",
