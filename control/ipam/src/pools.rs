@@ -2,7 +2,7 @@
 
 use remap::Prefix;
 
-/// Private prefixes (RFC 1918) in Liqo's order of preference, and unique local addresses of IPv6 (RFC 4193, section 3.1).
+/// Private prefixes (RFC 1918) in Liqo's order of preference, and unique local ones of IPv6 (RFC 4193, section 3.1).
 const DEFAULT: [&str; 4] = ["10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12", "fd00::/8"];
 
 /// The pools, the preferred ones first. No two overlap.

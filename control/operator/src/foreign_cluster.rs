@@ -130,25 +130,29 @@ async fn reconcile(context: &Context) -> Result<(), Problem> {
 async fn objects(context: &Context) -> Result<BTreeMap<String, Objects>, Problem> {
     let mut all = BTreeMap::<String, Objects>::new();
     for object in list(context, &ApiResource::erase::<Configuration>(&())).await? {
-        of(&mut all, &object, |objects| objects.has_configuration = true);
+        add_to_cluster(&mut all, &object, |objects| objects.has_configuration = true);
     }
     for object in list(context, &ApiResource::erase::<Connection>(&())).await? {
-        of(&mut all, &object, |objects| objects.connections.push(object.clone()));
+        add_to_cluster(&mut all, &object, |objects| objects.connections.push(object.clone()));
     }
     for object in list(context, &ApiResource::erase::<GatewayServer>(&())).await? {
         let deployment = deployment(context, &object).await?;
-        of(&mut all, &object, |objects| objects.servers.push(deployment));
+        add_to_cluster(&mut all, &object, |objects| objects.servers.push(deployment));
     }
     for object in list(context, &ApiResource::erase::<GatewayClient>(&())).await? {
         let deployment = deployment(context, &object).await?;
-        of(&mut all, &object, |objects| objects.clients.push(deployment));
+        add_to_cluster(&mut all, &object, |objects| objects.clients.push(deployment));
     }
 
     Ok(all)
 }
 
 /// Adds `object` to those of its remote cluster, if it names one.
-fn of(all: &mut BTreeMap<String, Objects>, object: &DynamicObject, add: impl FnOnce(&mut Objects)) {
+fn add_to_cluster(
+    all: &mut BTreeMap<String, Objects>,
+    object: &DynamicObject,
+    add: impl FnOnce(&mut Objects),
+) {
     if let Some(id) = cluster_id(object) {
         add(all.entry(id.to_owned()).or_default());
     }
