@@ -143,6 +143,12 @@ impl Cache {
         Ok(labelled.map(|object| DynamicObject::clone(object)).collect())
     }
 
+    /// Returns once the first list is complete: the API server then serves the kind.
+    pub(super) async fn until_complete(&self) {
+        // It fails only without a writer, which lives as long as the operator.
+        let _ = self.store.wait_until_ready().await;
+    }
+
     fn is_secret(&self) -> bool {
         self.resource.kind == "Secret" && self.resource.group.is_empty()
     }

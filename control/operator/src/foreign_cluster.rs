@@ -58,9 +58,13 @@ pub(super) async fn run(context: &Context) {
         ApiResource::erase::<GatewayClient>(&()),
         ApiResource::erase::<GatewayServer>(&()),
     ];
-    let mut changes: Vec<_> =
-        kinds.iter().map(|kind| context.cache(kind, "").changes().boxed()).collect();
-    changes.push(context.of::<Deployment>().changes().boxed());
+    let mut caches: Vec<_> = kinds.iter().map(|kind| context.cache(kind, "")).collect();
+    caches.push(context.of::<Deployment>());
+    let changes: Vec<_> = caches.iter().map(|cache| cache.changes().boxed()).collect();
+    // A new definition is not served for a second or two: each watch waits for that, a list would fail.
+    for cache in &caches {
+        cache.until_complete().await;
+    }
     let mut changes = stream::select_all(changes);
     let mut failure = RepeatedFailure::about("write the state of the network with other clusters");
     loop {
