@@ -5,6 +5,7 @@ mod usage;
 mod version;
 mod wireguard;
 
+use std::fmt;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,6 @@ use strait_wg::Engine;
 pub(crate) use congestion::CongestionControl;
 pub(crate) use usage::Usage;
 
-/// MTU of the tunnel device in bytes; Liqo's default.
-const TUNNEL_MTU: u16 = 1340;
-
 /// Number of devices created so far.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
 
@@ -47,6 +45,33 @@ pub(crate) enum Kind {
     GotatunCli(PathBuf),
 }
 
+/// In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mtu {
+    /// Of the underlay, and between pod and gateway.
+    path: u16,
+    /// Of the tunnel device.
+    tunnel: u16,
+}
+
+impl Mtu {
+    /// As large clouds have it. The tunnel leaves room for WireGuard over IPv6.
+    pub(crate) const JUMBO: Self = Self { path: 9000, tunnel: 8920 };
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MTU {}, in the tunnel {}", self.path, self.tunnel)
+    }
+}
+
+impl Default for Mtu {
+    /// Of Ethernet, and Liqo's default.
+    fn default() -> Self {
+        Self { path: 1500, tunnel: 1340 }
+    }
+}
+
 /// Differences from the default pair of gateways.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Variation {
@@ -54,6 +79,7 @@ pub(crate) struct Variation {
     pub(crate) idle_peers: u32,
     /// The kill switches of strait.
     pub(crate) offload: Offload,
+    pub(crate) mtu: Mtu,
 }
 
 impl Kind {
@@ -115,7 +141,8 @@ impl Contestant {
         congestion_control: CongestionControl,
         variation: Variation,
     ) -> anyhow::Result<Self> {
-        let clusters = TwoClusters::new(&Layout::equal().without_ipv6())?;
+        let layout = Layout::equal().without_ipv6().with_mtu(variation.mtu.path.into());
+        let clusters = TwoClusters::new(&layout)?;
         let (processes, sockets) = (Vec::new(), Vec::new());
         let mut contestant = Self { clusters, congestion_control, processes, sockets };
 
@@ -199,7 +226,7 @@ impl Contestant {
         variation: Variation,
     ) -> anyhow::Result<()> {
         for cluster in [&mut self.clusters.milan, &mut self.clusters.rome] {
-            cluster.config.set_mtu(TUNNEL_MTU);
+            cluster.config.set_mtu(variation.mtu.tunnel);
             cluster.config.set_engine(engine.name());
             cluster.config.set_offload(variation.offload);
             cluster.config.peers.extend((0..variation.idle_peers).map(wireguard::idle_peer));
@@ -237,7 +264,7 @@ impl Contestant {
                     sockets.push(socket);
                 }
             }
-            wireguard::configure(own, other, &device, scratch, variation.idle_peers)?;
+            wireguard::configure(own, other, &device, scratch, variation)?;
             wireguard::remap(own, &device, &["dev", &device])?;
         }
 

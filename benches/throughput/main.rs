@@ -36,7 +36,7 @@ use clap::Parser;
 use strait_lab::privilege;
 use strait_wg::Engine;
 
-use contestant::{CongestionControl, Kind};
+use contestant::{CongestionControl, Kind, Mtu};
 use measure::{Plan, Scope};
 use pairs::Comparison;
 use progress::Progress;
@@ -79,6 +79,9 @@ struct Args {
     /// TCP's congestion control of the senders in the pods
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     congestion_control: CongestionControl,
+    /// Jumbo frames: MTU 9000 on the underlay and in the pods, 8920 in the tunnel, instead of 1500 and 1340
+    #[arg(long)]
+    jumbo: bool,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
     #[arg(long, value_delimiter = ',', value_parser = implementations::NAMES)]
     only: Vec<String>,
@@ -136,7 +139,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
 /// The plan and the number of rounds, from checked arguments.
 fn parse_plan(args: &Args) -> anyhow::Result<(Plan, usize)> {
     let plan = if args.quick { Plan::quick } else { Plan::full };
-    let mut plan = plan(args.congestion_control);
+    let mtu = if args.jumbo { Mtu::JUMBO } else { Mtu::default() };
+    let mut plan = plan(args.congestion_control, mtu);
     if args.profile {
         plan.duration = Duration::from_secs(5);
     }
@@ -197,6 +201,7 @@ fn run_pairs(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
         pings: args.pings,
         duration: plan.duration,
         congestion_control: plan.congestion_control,
+        mtu: plan.mtu,
         engine: args.engine,
     };
     println!("{}", pairs::run(&args.binary, comparison, plan)?);
@@ -208,6 +213,7 @@ fn run_rounds(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Reco
     let mut record = Record {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         congestion_control: plan.congestion_control.to_string(),
+        mtu: plan.mtu.to_string(),
         cpu: processor(),
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         rounds,

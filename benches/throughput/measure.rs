@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
+use crate::contestant::{CongestionControl, Contestant, Kind, Mtu, Variation};
 use crate::load::{Direction, RoundTrips};
 use crate::steal::{self, Measured};
 use passes::Passes;
@@ -23,6 +23,7 @@ pub(crate) struct Plan {
     /// Duration of a TCP measurement. The first one takes twice as long, as its figures matter most.
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
+    pub(crate) mtu: Mtu,
     /// Duration of an attempt at one rate, in a search for the highest rate.
     pub(crate) trial: Duration,
     pub(crate) streams: &'static [u32],
@@ -37,10 +38,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) const fn quick(congestion_control: CongestionControl) -> Self {
+    pub(crate) const fn quick(congestion_control: CongestionControl, mtu: Mtu) -> Self {
         Self {
             duration: Duration::from_millis(1_100),
             congestion_control,
+            mtu,
             trial: Duration::from_millis(120),
             streams: &[1, 4],
             directions: &[Direction::Up],
@@ -51,10 +53,11 @@ impl Plan {
         }
     }
 
-    pub(crate) const fn full(congestion_control: CongestionControl) -> Self {
+    pub(crate) const fn full(congestion_control: CongestionControl, mtu: Mtu) -> Self {
         Self {
             duration: Duration::from_millis(1_500),
             congestion_control,
+            mtu,
             trial: Duration::from_millis(250),
             streams: &[1, 4, 16],
             directions: &Direction::ALL,
@@ -126,9 +129,9 @@ pub(crate) fn round(
     scope: Scope,
     mut show: impl FnMut(&dyn Display),
 ) -> Vec<Sample> {
-    let contestants = kinds
-        .iter()
-        .map(|kind| Contestant::start(kind, plan.congestion_control, Variation::default()));
+    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
+    let contestants =
+        kinds.iter().map(|kind| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.collect();
 
     let mut tasks = Vec::new();
@@ -268,7 +271,7 @@ mod tests {
 
     #[test]
     fn one_or_two_rounds_measure_all() {
-        let full = Plan::full(CongestionControl::default());
+        let full = Plan::full(CongestionControl::default(), Mtu::default());
         let scopes = |rounds| (1..=rounds).map(move |round| Scope::of(round, rounds, &full));
         let has_all = |rounds| {
             scopes(rounds).any(|scope| scope.has_other_steps)
@@ -284,7 +287,7 @@ mod tests {
         );
         assert_eq!(second, judged);
 
-        let quick = Plan::quick(CongestionControl::default());
+        let quick = Plan::quick(CongestionControl::default(), Mtu::default());
         assert_eq!(Scope::of(2, 3, &quick), Scope { has_other_steps: true, has_variations: false });
     }
 

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use strait_wg::Engine;
 
-use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
+use crate::contestant::{CongestionControl, Contestant, Kind, Mtu, Variation};
 use crate::load::{self, Direction, Received, percentile};
 use crate::progress::Progress;
 use crate::record::Spread;
@@ -46,6 +46,7 @@ pub(crate) struct Plan {
     /// Duration of one measurement.
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
+    pub(crate) mtu: Mtu,
     /// The engine of both variants, except in [`Comparison::Engines`].
     pub(crate) engine: Engine,
 }
@@ -109,9 +110,9 @@ pub(crate) fn run(
 }
 
 fn variants(binary: &Path, comparison: Comparison<'_>, plan: Plan) -> anyhow::Result<[Variant; 2]> {
-    let Plan { engine, congestion_control, .. } = plan;
+    let Plan { engine, congestion_control, mtu, .. } = plan;
     let variant = |name: String, binary: &Path, engine, idle_peers| {
-        let variation = Variation { idle_peers, ..Variation::default() };
+        let variation = Variation { idle_peers, mtu, ..Variation::default() };
         let kind = Kind::Strait(binary.to_owned(), engine);
         let contestant = Contestant::start(&kind, congestion_control, variation)
             .with_context(|| format!("start {name}"))?;

@@ -45,7 +45,8 @@ pub(crate) fn run(
     )?;
     let duration = plan.duration;
     fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
-    let contestant = Contestant::start(kind, plan.congestion_control, Variation::default())?;
+    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
+    let contestant = Contestant::start(kind, plan.congestion_control, variation)?;
     let gateways = contestant.gateways();
     ensure!(!gateways.is_empty(), "{} has no gateway to profile", kind.name());
 

@@ -17,6 +17,9 @@ pub(crate) struct Record {
     /// TCP's congestion control, which determines the queues in which pings wait.
     #[serde(default)]
     pub(crate) congestion_control: String,
+    /// MTU of the underlay, the pods and the tunnel.
+    #[serde(default)]
+    pub(crate) mtu: String,
     /// The model of the processor.
     pub(crate) cpu: String,
     /// Number of cores that the run could use.

@@ -122,14 +122,15 @@ fn footer(record: &Record) -> String {
     let mut text = format!(
         "{}; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
          datagrams lost.\nA ratio is the median of the ratios in each round. {}\n\
-         Linux {}, {} cores of {}, both gateways and the load on them; TCP {}.\n",
+         Linux {}, {} cores of {}, both gateways and the load on them; TCP {}; {}.\n",
         rounds(record),
         record.seconds,
         disturbance(record),
         record.kernel,
         record.cores,
         record.cpu,
-        record.congestion_control
+        record.congestion_control,
+        record.mtu
     );
     for Results { name, version, failures, .. } in &record.contestants {
         let _ = write!(text, "\n- {name}: {version}");

@@ -11,7 +11,7 @@ use strait_lab::Scratch;
 use strait_lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
 use strait_wg::PrivateKey;
 
-use super::{TUNNEL_MTU, run, tool};
+use super::{Variation, run, tool};
 
 /// The prefix under which each side reaches the other's pods.
 const REMAPPED: &str = "10.71.0.0/16";
@@ -36,7 +36,7 @@ pub(super) fn configure(
     other: &Cluster,
     device: &str,
     scratch: &Scratch,
-    idle_peers: u32,
+    variation: Variation,
 ) -> anyhow::Result<()> {
     let (private_key, public_key) = (own.private_key.to_base64(), other.private_key.public_key());
     let mut config = format!(
@@ -45,7 +45,7 @@ pub(super) fn configure(
          Endpoint = {}:{LISTEN_PORT}\n",
         *private_key, other.underlay
     );
-    for peer in (0..idle_peers).map(idle_peer) {
+    for peer in (0..variation.idle_peers).map(idle_peer) {
         let prefix: Vec<String> = peer.allowed_ips.iter().map(ToString::to_string).collect();
         let _ = writeln!(
             config,
@@ -60,7 +60,7 @@ pub(super) fn configure(
     run(&own.gateway, wg)?;
 
     let mut ip = Command::new(tool("ip")?);
-    ip.args(["link", "set", device, "mtu", &TUNNEL_MTU.to_string(), "up"]);
+    ip.args(["link", "set", device, "mtu", &variation.mtu.tunnel.to_string(), "up"]);
     run(&own.gateway, ip)
 }
 

@@ -1,4 +1,4 @@
-//! Throughput with several numbers of configured peers, and with each kill switch.
+//! Throughput with several numbers of configured peers, with jumbo frames, and with each kill switch.
 //!
 //! The variations of one contestant are ready at the same time and measured in turn, because their
 //! ratio matters.
@@ -11,7 +11,7 @@ use anyhow::Context;
 use strait_io::Offload;
 
 use super::{Plan, Sample};
-use crate::contestant::{Contestant, Kind, Variation};
+use crate::contestant::{Contestant, Kind, Mtu, Variation};
 use crate::load::{self, Direction};
 use crate::record::Spread;
 use crate::steal::{self, Measured};
@@ -21,6 +21,7 @@ const PEERS: [u32; 3] = [1, 100, 1_000];
 /// Measurements of each variation; more of strait, whose ratio has a goal of a few percent.
 const TURNS: usize = 1;
 const STRAIT_TURNS: usize = 5;
+const JUMBO_TURNS: usize = 3;
 
 pub(super) fn all(
     kind: &Kind,
@@ -34,6 +35,9 @@ pub(super) fn all(
     show(&format!("{}, 1 to 1,000 peers", kind.name()));
     let measured = peers(kind, plan, sample);
     sample.keep("peers", measured);
+    show(&format!("{}, jumbo frames", kind.name()));
+    let measured = jumbo(kind, plan, sample);
+    sample.keep("jumbo frames", measured);
     if matches!(kind, Kind::Strait(..)) {
         show(&format!("{}, kill switches", kind.name()));
         let measured = switches(kind, plan, sample);
@@ -69,6 +73,24 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
         // Disturbed pairs cannot show a difference of a few percent.
         if let Some(spread) = Spread::of(ratios) {
             sample.put("peers_ratio", spread.median);
+        }
+    }
+
+    Ok(())
+}
+
+fn jumbo(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
+    let contestants = [Mtu::JUMBO, Mtu::default()]
+        .map(|mtu| Variation { mtu, ..Variation::default() })
+        .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
+    let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
+
+    let rates = in_turn(&contestants, JUMBO_TURNS, plan.duration)?;
+    if let [jumbo, ethernet] = rates.as_slice() {
+        sample.put_rate("jumbo_gbps".to_owned(), jumbo)?;
+        let ratios = jumbo.iter().zip(ethernet).map(|(jumbo, other)| jumbo.value / other.value);
+        if let Some(spread) = Spread::of(ratios) {
+            sample.put("jumbo_ratio", spread.median);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Up to sixteen messages at once, each in a lane of its own.
+//! Up to sixteen messages at once, each in a lane of its own; or one message with a block in each lane (`blocks`).
 //!
 //! In the rounds of the cipher a vector has the same word of all messages, so no word moves between lanes. The
 //! authenticator takes eight messages in the time of one, with products of 52 bits (AVX-512 IFMA). Words and messages
@@ -10,6 +10,7 @@
 //! first round, which all blocks of a message share. Tried on a Xeon and rejected: rotations as byte shuffles on the
 //! other port (slower beside the transposition), steps of the authenticator between the rounds of the next block (1 %).
 
+mod blocks;
 mod chacha20;
 mod memory;
 mod poly1305;
@@ -18,11 +19,12 @@ mod transpose;
 use std::arch::x86_64::*;
 use std::array;
 
+use self::blocks::KeyStream;
 use self::chacha20::{BLOCK_LEN, Prepared};
 use self::memory::{load, load_short, load_words, mask, store, store_short};
 use self::poly1305::{PART_LEN, Poly1305};
 use self::transpose::{by_part, transposed};
-use super::{KEY_LEN, LANES, Message, TAG_LEN, Tags};
+use super::{KEY_LEN, LANES, Message, Nonce, TAG_LEN, Tags, is_same};
 
 /// Sixteen vectors of sixteen words: one vector for each word of ChaCha20's state, with that word of all messages; or
 /// one for each message, with all of its words.
@@ -60,6 +62,50 @@ impl Avx512 {
         // SAFETY: `self` exists only after detection of the features that the function is compiled for.
         unsafe { crypt::<false>(key, messages) }
     }
+
+    /// Encrypts one text and returns its tag.
+    pub(super) fn seal_one(
+        self,
+        key: &[u8; KEY_LEN],
+        nonce: Nonce,
+        text: &mut [u8],
+    ) -> [u8; TAG_LEN] {
+        // SAFETY: `self` exists only after detection of the features that the function is compiled for.
+        unsafe { seal_one(key, nonce, text) }
+    }
+
+    /// Decrypts one text and returns true if it is authentic. If not, it is zeroed.
+    pub(super) fn open_one(
+        self,
+        key: &[u8; KEY_LEN],
+        nonce: Nonce,
+        text: &mut [u8],
+        tag: [u8; TAG_LEN],
+    ) -> bool {
+        // SAFETY: `self` exists only after detection of the features that the function is compiled for.
+        unsafe { open_one(key, nonce, text, tag) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi2")]
+fn seal_one(key: &[u8; KEY_LEN], nonce: Nonce, text: &mut [u8]) -> [u8; TAG_LEN] {
+    let key_stream = KeyStream::new(key, nonce);
+    key_stream.apply(text);
+
+    key_stream.tag(text)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi2")]
+fn open_one(key: &[u8; KEY_LEN], nonce: Nonce, text: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
+    let key_stream = KeyStream::new(key, nonce);
+    let is_authentic = is_same(tag, key_stream.tag(text));
+    if is_authentic {
+        key_stream.apply(text);
+    } else {
+        text.fill(0);
+    }
+
+    is_authentic
 }
 
 /// Encrypts or decrypts, and authenticates the encrypted text.
@@ -72,13 +118,13 @@ fn crypt<const SEALS: bool>(key: &[u8; KEY_LEN], messages: &mut [Message<'_>]) -
     assert!(longest <= TEXT_MAX, "a text of {longest} bytes");
 
     let state = Prepared::new(key, &nonce_words(messages));
-    let one_time_keys = state.block(0);
+    let one_time_keys = state.block(_mm512_setzero_si512());
     let mut sums = Poly1305::both(&one_time_keys);
 
     let mut block = 0;
     for at in (0..longest).step_by(BLOCK_LEN) {
         block += 1;
-        let streams = transposed(state.block(block));
+        let streams = transposed(state.block(_mm512_set1_epi32(block)));
         let mut encrypted = [_mm512_setzero_si512(); LANES];
         for ((message, stream), encrypted) in messages.iter_mut().zip(&streams).zip(&mut encrypted)
         {

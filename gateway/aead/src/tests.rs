@@ -91,6 +91,66 @@ proptest! {
     }
 }
 
+/// The vectors for one message of any length.
+fn one(cipher: &Cipher) -> Avx512 {
+    cipher.lanes.0.unwrap()
+}
+
+proptest! {
+    #[test]
+    #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    fn blocks_in_lanes_give_the_result_of_ring(
+        key in any::<[u8; KEY_LEN]>(),
+        nonce in any::<Nonce>(),
+        text in prop_oneof![vec(byte(), 0..400), vec(byte(), 0..10_000)],
+        flipped in any::<Option<(prop::sample::Index, u8)>>(),
+    ) {
+        let (lanes, ring) = (Cipher::new(&key, lanes()), Cipher::new(&key, Lanes::none()));
+        let (mut sealed, mut expected) = (text.clone(), text.clone());
+
+        let mut tag = one(&lanes).seal_one(&lanes.key, nonce, &mut sealed);
+        let expected_tag = ring.seal_one(nonce, &mut expected);
+        prop_assert_eq!(&sealed, &expected);
+        prop_assert_eq!(tag, expected_tag);
+
+        if let Some((place, bit)) = flipped {
+            let place = place.index(text.len() + TAG_LEN);
+            match sealed.get_mut(place) {
+                Some(byte) => *byte ^= 1 << (bit % 8),
+                None => tag[place - text.len()] ^= 1 << (bit % 8),
+            }
+        }
+        let is_authentic = one(&lanes).open_one(&lanes.key, nonce, &mut sealed, tag);
+        prop_assert_eq!(is_authentic, flipped.is_none());
+        let zeros = vec![0; text.len()];
+        prop_assert_eq!(&sealed, if is_authentic { &text } else { &zeros });
+    }
+}
+
+/// Each number of parts and of blocks, and each length of the last part.
+#[test]
+#[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+fn blocks_in_lanes_take_each_length() {
+    let (lanes, ring) =
+        (Cipher::new(&[7; KEY_LEN], lanes()), Cipher::new(&[7; KEY_LEN], Lanes::none()));
+    for len in 0..2_200 {
+        let (mut sealed, mut expected) = (vec![0xff; len], vec![0xff; len]);
+        let tag = one(&lanes).seal_one(&lanes.key, [9; NONCE_LEN], &mut sealed);
+
+        assert_eq!(tag, ring.seal_one([9; NONCE_LEN], &mut expected), "{len}");
+        assert!(sealed == expected, "{len}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+fn long_texts_are_sealed_in_lanes() {
+    let cipher = Cipher::new(&[7; KEY_LEN], lanes());
+
+    assert!(cipher.vectors_for_one(&[0; LONG - 1]).is_none());
+    assert!(cipher.vectors_for_one(&[0; LONG]).is_some());
+}
+
 /// Every bit of a message and its tag, in every lane.
 #[test]
 #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
@@ -118,8 +178,10 @@ fn a_flipped_bit_refuses_its_message_only() {
 fn few_messages_are_sealed_one_by_one() {
     let cipher = Cipher::new(&[7; KEY_LEN], Lanes::detect());
 
-    assert_eq!(cipher.width(FEWEST - 1), 1);
-    assert_eq!(cipher.width(FEWEST), if Lanes::detect().is_some() { LANES } else { 1 });
+    let width = if Lanes::detect().is_some() { LANES } else { 1 };
+    assert_eq!(cipher.width(FEWEST - 1, LONG - 1), 1);
+    assert_eq!(cipher.width(FEWEST, LONG - 1), width);
+    assert_eq!(cipher.width(LANES, LONG), 1);
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub struct Layout {
     pub rome: Side,
     /// Between the gateways.
     pub underlay: Underlay,
+    /// MTU between pod and gateway, in bytes.
+    pub cluster_mtu_bytes: u32,
 }
 
 impl Layout {
@@ -106,12 +108,22 @@ impl Layout {
         self
     }
 
+    /// The same layout with this MTU, in bytes, on the underlay and between pod and gateway.
+    #[must_use]
+    pub const fn with_mtu(mut self, mtu_bytes: u32) -> Self {
+        self.underlay.mtu_bytes = mtu_bytes;
+        self.cluster_mtu_bytes = mtu_bytes;
+
+        self
+    }
+
     /// Rome's pod is 1.5 and Milan's 2.7: different host parts reveal a mix-up.
     const fn new(milan: Vec<Realm>, rome: Vec<Realm>) -> Self {
         Self {
             milan: Side { realms: milan, pod: 0x0207 },
             rome: Side { realms: rome, pod: 0x0105 },
             underlay: Underlay { is_ipv6: false, is_routed: false, mtu_bytes: 1500 },
+            cluster_mtu_bytes: 1500,
         }
     }
 }

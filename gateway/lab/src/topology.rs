@@ -44,9 +44,6 @@ pub const UNDERLAY_LINK: &str = "underlay";
 /// The UDP port of both gateways.
 pub const LISTEN_PORT: u16 = 51840;
 
-/// MTU between pod and gateway, in bytes.
-const CLUSTER_MTU: u32 = 1500;
-
 /// Addresses of the gateway for pods: the same in both clusters, and on no other link.
 const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
@@ -148,8 +145,8 @@ impl TwoClusters {
     pub fn new(layout: &Layout) -> Result<Self, LabError> {
         let scratch = Scratch::new()?;
         let (at_milan, at_rome) = underlay_addresses(layout.underlay);
-        let mut milan = cluster("milan", &layout.milan, at_milan, 1, &scratch)?;
-        let mut rome = cluster("rome", &layout.rome, at_rome, 2, &scratch)?;
+        let mut milan = cluster("milan", layout, &layout.milan, at_milan, 1, &scratch)?;
+        let mut rome = cluster("rome", layout, &layout.rome, at_rome, 2, &scratch)?;
         let router = join(&milan, &rome, layout.underlay)?;
 
         let to_rome = peer(&milan, &rome, 2);
@@ -201,6 +198,7 @@ impl TwoClusters {
 /// The pod and the gateway of one cluster, and the link between them.
 fn cluster(
     name: &'static str,
+    layout: &Layout,
     side: &Side,
     underlay: IpAddr,
     number: u8,
@@ -208,7 +206,7 @@ fn cluster(
 ) -> Result<Cluster, LabError> {
     let pod = Namespace::new(format!("{name}-pod"))?;
     let gateway = Namespace::router(format!("{name}-gateway"))?;
-    connect((&gateway, CLUSTER_LINK), (&pod, POD_LINK), CLUSTER_MTU)?;
+    connect((&gateway, CLUSTER_LINK), (&pod, POD_LINK), layout.cluster_mtu_bytes)?;
 
     for (realm, address) in side.realms.iter().zip(side.pod_addresses()) {
         let router = match address {

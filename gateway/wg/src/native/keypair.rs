@@ -128,10 +128,10 @@ impl Keypair {
         self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
     }
 
-    /// How many of `datagrams` are best sealed or opened at once: one, or [`LANES`].
+    /// How many of `datagrams`, each with `len` bytes, are best sealed or opened at once: one, or [`LANES`].
     #[inline]
-    pub(super) fn width(&self, datagrams: usize) -> usize {
-        self.sending.width(datagrams)
+    pub(super) const fn width(&self, datagrams: usize, len: usize) -> usize {
+        self.sending.width(datagrams, len)
     }
 
     /// Seals the datagram `room` in place: its content begins at [`HEADER_LEN`], and room for the tag follows.
