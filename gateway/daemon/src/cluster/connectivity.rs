@@ -2,7 +2,7 @@
 //!
 //! This is earlier than the loss of the connection, and earlier than WireGuard's own timeouts.
 
-use strait_plan::conncheck::Report;
+use strait_plan::conncheck::{Report, State};
 use tokio::sync::watch;
 
 /// What missed probes indicate.
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(crate) enum ConnectivityEvent {
     /// One probe was missed; it may have been lost.
     MissedProbe,
-    /// Two probes in a row were missed.
+    /// Two probes in a row were missed; two more, if the connection counts as lost only later.
     Silence,
 }
 
@@ -50,6 +50,11 @@ impl ConnectivityEvents {
         match (before, report.missed) {
             (0, 1) => Some(ConnectivityEvent::MissedProbe),
             (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
+            // A remote gateway that is restarted may not have heard the first attempt. After a loss WireGuard's timers
+            // do: they wait longer.
+            (before, missed) if missed / 2 > before / 2 && report.state == State::Connected => {
+                Some(ConnectivityEvent::Silence)
+            }
             _ => None,
         }
     }
@@ -70,9 +75,17 @@ mod tests {
 
     #[test]
     fn two_missed_probes_are_silence() {
-        let found = events(&[true, true, false, false, false, false, true]);
+        let found = events(&[true, true, false, false, false, true]);
 
         assert_eq!(found, [(3, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::Silence)]);
+    }
+
+    #[test]
+    fn silence_is_repeated_until_the_loss() {
+        let found = events(&[&[true][..], &[false; 30]].concat());
+
+        let silence = |probe| (probe, ConnectivityEvent::Silence);
+        assert_eq!(found, [(2, ConnectivityEvent::MissedProbe), silence(3), silence(5)]);
     }
 
     #[test]
@@ -86,24 +99,26 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_gateway_is_reported_once() {
+    fn a_gateway_without_any_answer_is_reported_once() {
         let found = events(&[false; 100]);
 
         assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
     }
 
     proptest! {
-        /// Compared with a direct count: a run of missed probes is one event, and a second one if it is longer than
-        /// one.
+        /// Compared with a direct count: a run of missed probes is one event, a second one if it is longer than one, and
+        /// a third one if it is longer than three, which the loss at five ends.
         #[test]
         fn each_run_of_missed_probes_is_reported(answers in prop::collection::vec(any::<bool>(), 1..30)) {
             let mut expected = Vec::new();
-            let mut missed = 0;
+            let (mut missed, mut is_connected) = (0, false);
             for (place, is_answered) in answers.iter().enumerate() {
                 missed = if *is_answered { 0 } else { missed + 1 };
+                is_connected = *is_answered || is_connected && missed < 5;
                 let event = match missed {
                     1 => ConnectivityEvent::MissedProbe,
                     2 => ConnectivityEvent::Silence,
+                    4 if is_connected => ConnectivityEvent::Silence,
                     _ => continue,
                 };
                 expected.push((place + 1, event));

@@ -133,7 +133,7 @@ fn effects() -> Vec<Effect> {
     };
 
     // Behind their own flags, and the operator's pools.
-    for ((kind, name, pod), flags) in [(operator, 6), (server, 11), (client, 12), (node, 4)] {
+    for ((kind, name, pod), flags) in [(operator, 6), (server, 13), (client, 14), (node, 4)] {
         let mut effect = |rest: &str, wanted| effect(kind, name, &format!("{pod}{rest}"), wanted);
         effect("/spec/containers/0/image", json!("registry.test/strait:1.2.3"));
         effect("/spec/containers/0/imagePullPolicy", json!("Always"));
