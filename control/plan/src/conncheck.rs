@@ -1,7 +1,7 @@
 //! Whether the gateway at the other end of the tunnel answers: Liqo's connection check.
 //!
 //! Each gateway sends a PING every interval and answers those of the other with a PONG, in UDP inside
-//! the tunnel. The state machine here does no I/O: datagrams, time and randomness are arguments.
+//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be. The state machine here does no I/O: datagrams, time and randomness are arguments.
 //!
 //! # Invariants
 //!
@@ -15,6 +15,7 @@
 //! The socket, and the `Connection` in which the result is reported.
 
 mod message;
+mod path_mtu;
 #[cfg(test)]
 mod tests;
 
@@ -25,12 +26,19 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use message::{Kind, Message};
+use path_mtu::PathMtu;
 
 /// The UDP port on which a gateway listens by default, over IPv4.
 pub const PORT: u16 = 12345;
 
 /// Longest datagram that a stock gateway reads whole, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
+
+/// Bytes of the IPv4 and the UDP header in front of a message.
+const HEADER_BYTES: u16 = 28;
+
+/// The most PINGs of the path MTU whose answers are awaited: those of a few rounds.
+const SIZED_PROBES: usize = 64;
 
 /// The number of probes over which loss is computed.
 const WINDOW: usize = 32;
@@ -51,6 +59,8 @@ pub struct Settings {
     pub interval: Duration,
     /// The number of intervals without an answer after which the connection is lost.
     pub loss_threshold: u32,
+    /// The MTU of the tunnel in bytes: the longest packet that is tried on the path.
+    pub mtu: u16,
 }
 
 impl Settings {
@@ -85,6 +95,8 @@ pub struct Report {
     pub loss: f64,
     /// The number of the newest probes in a row without an answer in time.
     pub missed: u32,
+    /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
+    pub path_mtu: Option<u16>,
 }
 
 /// The result of a datagram.
@@ -124,6 +136,10 @@ pub struct ConnCheck {
     /// The newest last.
     probes: VecDeque<Probe>,
     repeats_nonces: bool,
+    /// Of a connected end that repeats nonces.
+    path_mtu: Option<PathMtu>,
+    /// The newest last.
+    sized_probes: VecDeque<SizedProbe>,
 }
 
 /// A PING that was sent.
@@ -133,6 +149,13 @@ struct Probe {
     nonce: u64,
     sent: Instant,
     is_answered: bool,
+}
+
+/// A PING that was padded to a length, and is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct SizedProbe {
+    nonce: u64,
+    bytes: u16,
 }
 
 impl ConnCheck {
@@ -148,6 +171,8 @@ impl ConnCheck {
             report: Report::default(),
             probes: VecDeque::with_capacity(WINDOW),
             repeats_nonces: false,
+            path_mtu: None,
+            sized_probes: VecDeque::with_capacity(SIZED_PROBES),
         }
     }
 
@@ -157,13 +182,15 @@ impl ConnCheck {
         self.report
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// When [`Self::handle_timeout`] and [`Self::sized_pings`] are due.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
-        match self.report.state {
+        let next = match self.report.state {
             State::Connecting | State::Connected => self.next_ping.min(self.deadline()),
             State::Lost => self.next_ping,
-        }
+        };
+
+        self.path_mtu.as_ref().map_or(next, |path_mtu| path_mtu.next_timeout().min(next))
     }
 
     /// Detects loss of the connection, and returns the PING to send to the other end, if one is due.
@@ -176,9 +203,11 @@ impl ConnCheck {
         nonce: u64,
     ) -> Option<Vec<u8>> {
         if now > self.deadline() && self.report.state != State::Lost {
-            self.report = Report { state: State::Lost, latency: None, ..self.report };
+            self.report =
+                Report { state: State::Lost, latency: None, path_mtu: None, ..self.report };
             // The other end may return as another release.
             self.repeats_nonces = false;
+            self.path_mtu = None;
         }
         if now < self.next_ping {
             return None;
@@ -196,6 +225,30 @@ impl ConnCheck {
         self.probes.push_back(Probe { time_stamp, nonce, sent: now, is_answered: false });
 
         Some(ping.to_bytes())
+    }
+
+    /// The padded PINGs that are due, which show what the path carries: none to a stock gateway. Each gets a `nonce`.
+    pub fn sized_pings(
+        &mut self,
+        now: Instant,
+        wall_clock: Timestamp,
+        mut nonce: impl FnMut() -> u64,
+    ) -> Vec<Vec<u8>> {
+        let Some(path_mtu) = &mut self.path_mtu else { return Vec::new() };
+        let lengths = path_mtu.handle_timeout(now, self.report.latency.unwrap_or_default());
+        self.report.path_mtu = path_mtu.get();
+        let time_stamp = wall_clock.to_string();
+
+        let ping = |bytes: u16| {
+            let nonce = nonce();
+            if self.sized_probes.len() == SIZED_PROBES {
+                self.sized_probes.pop_front();
+            }
+            self.sized_probes.push_back(SizedProbe { nonce, bytes });
+            let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
+            ping.to_padded_bytes(bytes.saturating_sub(HEADER_BYTES).into())
+        };
+        lengths.into_iter().map(ping).collect()
     }
 
     /// Handles a datagram from `source`.
@@ -219,6 +272,9 @@ impl ConnCheck {
     fn handle_pong(&mut self, pong: &Message, now: Instant) -> Result<(), Ignored> {
         if pong.cluster_id != self.settings.cluster_id {
             return Err(Ignored::OtherCluster);
+        }
+        if self.handle_sized_pong(pong, now) {
+            return Ok(());
         }
         let newest_answered = self.probes.iter().rposition(|probe| probe.is_answered);
         let (place, probe) = self
@@ -247,8 +303,25 @@ impl ConnCheck {
             self.report.state = State::Connected;
             self.last_heard = now;
         }
+        if self.repeats_nonces && self.report.state == State::Connected {
+            self.path_mtu.get_or_insert_with(|| PathMtu::new(self.settings.mtu, now));
+        }
 
         Ok(())
+    }
+
+    /// Whether it answers a padded PING.
+    fn handle_sized_pong(&mut self, pong: &Message, now: Instant) -> bool {
+        let place = self.sized_probes.iter().position(|probe| pong.nonce == Some(probe.nonce));
+        let Some(probe) = place.and_then(|place| self.sized_probes.remove(place)) else {
+            return false;
+        };
+        if let Some(path_mtu) = &mut self.path_mtu {
+            path_mtu.handle_answer(probe.bytes, now);
+            self.report.path_mtu = path_mtu.get();
+        }
+
+        true
     }
 
     fn deadline(&self) -> Instant {

@@ -56,7 +56,7 @@ def tcp(world):
     return ", ".join(f"{name} {through:.0f} of {bare:.0f} Mb/s ({share:.0%})" for name, through, bare, share in found)
 
 
-@check("nodes reach pods of the other cluster")
+@check("nodes reach pods of the other cluster", is_quick=False)
 def node_to_pod(world):
     found = []
     for cluster, other in world.ways:

@@ -44,6 +44,8 @@ impl Message {
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        // Spaces are the padding of our PINGs.
+        let bytes = bytes.trim_ascii_end();
         if bytes.len() > MESSAGE_BYTES_MAX {
             return None;
         }
@@ -58,6 +60,14 @@ impl Message {
     /// A message that cannot be serialized gives an empty datagram; none is known.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Padded to `len` bytes, if it is shorter.
+    pub(super) fn to_padded_bytes(&self, len: usize) -> Vec<u8> {
+        let mut bytes = self.to_bytes();
+        bytes.resize(len.max(bytes.len()), b' ');
+
+        bytes
     }
 }
 

@@ -21,7 +21,14 @@ fn address(end: u8) -> IpAddr {
 fn settings(cluster_id: &str, peer: u8) -> Settings {
     let cluster_id = cluster_id.to_owned();
 
-    Settings { cluster_id, peer: address(peer), port: PORT, interval: INTERVAL, loss_threshold: 5 }
+    Settings {
+        cluster_id,
+        peer: address(peer),
+        port: PORT,
+        interval: INTERVAL,
+        loss_threshold: 5,
+        mtu: 1340,
+    }
 }
 
 impl Pair {
@@ -276,4 +283,70 @@ proptest! {
             prop_assert_eq!(report.latency.is_some(), report.state == State::Connected);
         }
     }
+}
+
+impl Pair {
+    /// Lets `time` pass. The path loses datagrams of more than `passes` bytes, with their headers. Returns the longest that
+    /// the client sent.
+    fn run(
+        &mut self,
+        time: Duration,
+        passes: usize,
+        mut answer: impl FnMut(&mut Self, &[u8]) -> Vec<u8>,
+    ) -> usize {
+        let end = self.now + time;
+        let (mut number, mut longest) = (0, 0);
+        while self.now < end {
+            let wait = self.client.next_timeout().saturating_duration_since(self.now);
+            self.pass(wait.max(MS));
+            let ping = self.client.handle_timeout(self.now, self.wall_clock, number);
+            let nonce = || {
+                number += 1;
+                number
+            };
+            let sized = self.client.sized_pings(self.now, self.wall_clock, nonce);
+            number += 1;
+            self.pass(10 * MS);
+            for ping in ping.into_iter().chain(sized) {
+                longest = longest.max(ping.len() + 28);
+                if ping.len() + 28 <= passes {
+                    let pong = answer(self, &ping);
+                    self.hear(&pong);
+                }
+            }
+        }
+
+        longest
+    }
+}
+
+#[test]
+fn a_path_mtu_is_reported_between_ours() {
+    let mut pair = Pair::new();
+    for (passes, path_mtu) in [(9000, 1340), (1300, 1296), (700, 688), (9000, 1340)] {
+        pair.run(Duration::from_secs(10), passes, Pair::answer);
+
+        assert_eq!(pair.client.report().path_mtu, Some(path_mtu));
+    }
+
+    pair.run(Duration::from_secs(30), 0, Pair::answer);
+    assert_eq!(pair.client.report().path_mtu, None);
+}
+
+#[test]
+fn a_stock_gateway_gets_no_padded_ping() {
+    let mut pair = Pair::new();
+
+    let longest = pair.run(Duration::from_secs(30), 9000, |_, ping| stock_answer(ping));
+    assert!(longest < 200, "{longest}");
+    assert_eq!(pair.client.report().path_mtu, None);
+}
+
+#[test]
+fn an_answer_has_no_padding() {
+    let mut pair = Pair::new();
+    let ping = Message::ping("milan", "now", 7).to_padded_bytes(9000);
+
+    assert_eq!(ping.len(), 9000);
+    assert!(pair.answer(&ping).len() < 200);
 }

@@ -12,6 +12,8 @@ pub(crate) enum ConnectivityEvent {
     MissedProbe,
     /// Two probes in a row were missed; two more, if the connection counts as lost only later.
     Silence,
+    /// Packets up to so many bytes reach the remote gateway. `None`: it is not known.
+    PathMtu(Option<u16>),
 }
 
 /// Derives events from the reports of the connection check.
@@ -20,6 +22,8 @@ pub(super) struct ConnectivityEvents {
     reports: watch::Receiver<Report>,
     /// Consecutive missed probes in the last report.
     missed: u32,
+    /// The last path MTU that was returned.
+    path_mtu: Option<u16>,
 }
 
 impl ConnectivityEvents {
@@ -27,12 +31,17 @@ impl ConnectivityEvents {
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let missed = reports.borrow_and_update().missed;
 
-        Self { reports, missed }
+        Self { reports, missed, path_mtu: None }
     }
 
     /// Waits for the next event; forever if there is no check. Cancel safe.
     pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
+            let path_mtu = self.reports.borrow().path_mtu;
+            if path_mtu != self.path_mtu {
+                self.path_mtu = path_mtu;
+                return ConnectivityEvent::PathMtu(path_mtu);
+            }
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;
             }
@@ -137,6 +146,7 @@ mod tests {
             port: PORT,
             interval: INTERVAL,
             loss_threshold: 5,
+            mtu: 1340,
         };
         let mut now = Instant::now();
         let mut check = ConnCheck::new(settings.clone(), now);

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use strait_plan::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, Reaction, Report, Settings};
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+use strait_plan::conncheck::{ConnCheck, Ignored, Reaction, Report, Settings};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -18,13 +19,15 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let socket = bind(settings.port, settings.interval).await;
     let mut check = ConnCheck::new(settings, now());
-    // One byte more than the longest message, to detect longer ones.
-    let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+    let mut buffer = vec![0; usize::from(u16::MAX)];
 
     loop {
         tokio::select! {
             () = sleep_until(check.next_timeout().into()) => {
                 if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), random()) {
+                    send(&socket, &ping, peer).await;
+                }
+                for ping in check.sized_pings(now(), Timestamp::now(), random) {
                     send(&socket, &ping, peer).await;
                 }
             }
@@ -44,6 +47,11 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
 
         let report = check.report();
         reports.send_if_modified(|last| {
+            if last.path_mtu != report.path_mtu
+                && let Some(path_mtu) = report.path_mtu
+            {
+                info!(path_mtu, "packets up to this length reach the other gateway");
+            }
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
             }
@@ -59,7 +67,13 @@ async fn bind(port: u16, retry: Duration) -> UdpSocket {
     let mut is_first = true;
     loop {
         match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
-            Ok(socket) => return socket,
+            Ok(socket) => {
+                // A padded PING shows what the path carries: whole, also where a route has learned less.
+                if let Err(error) = set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE) {
+                    debug!(%error, "padded probes may leave in fragments");
+                }
+                return socket;
+            }
             Err(error) if is_first => {
                 warn!(%error, port, "cannot bind the port of the connection check; trying again");
                 is_first = false;
@@ -100,6 +114,7 @@ mod tests {
             port,
             interval: Duration::from_millis(20),
             loss_threshold: 500,
+            mtu: 1340,
         };
         let (sender, mut reports) = watch::channel(Report::default());
 

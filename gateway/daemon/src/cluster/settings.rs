@@ -105,6 +105,7 @@ impl Settings {
                 port: flags.ping_port,
                 interval: flags.ping_interval,
                 loss_threshold: flags.ping_loss_threshold,
+                mtu: flags.mtu,
             })
         } else {
             Check::Off

@@ -91,8 +91,13 @@ fn a_connected_peer_has_liqo_metrics_too() {
 #[test]
 fn the_check_overrides_the_handshake() {
     let (latency, jitter) = (Duration::from_micros(2_500), Duration::from_micros(125));
-    let connected =
-        Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25, missed: 0 };
+    let connected = Report {
+        state: State::Connected,
+        latency: Some(latency),
+        jitter,
+        loss: 0.25,
+        ..Report::default()
+    };
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
     // The handshake contradicts the check.
     let silent = PeerStatus { has_session: false, rtt: None, ..connected_peer() };

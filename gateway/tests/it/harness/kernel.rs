@@ -206,7 +206,7 @@ pub(crate) fn remaps(one: &[Realm], other: &[Realm]) -> Vec<(IpNet, IpNet)> {
     one.iter().zip(other).map(|(realm, remote)| (remote.pods, realm.remapped)).collect()
 }
 
-fn run(namespace: &Namespace, program: &str, arguments: &[&str]) {
+pub(crate) fn run(namespace: &Namespace, program: &str, arguments: &[&str]) {
     let mut command = Command::new(find(program).unwrap());
     command.args(arguments);
 

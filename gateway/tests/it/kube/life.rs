@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use strait_api::{Configuration, PublicKey};
 use strait_lab::Cluster;
 use strait_lab::Layout;
-use strait_lab::traffic::Ping;
+use strait_lab::Underlay;
+use strait_lab::traffic::{Amount, Ping, tcp};
 use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
-use crate::harness::require::Need::{Root, Tun};
+use crate::harness::kernel::run;
+use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 use crate::kube::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
 use crate::kube::observed::{assert_observed, assert_only_read_from_outside};
@@ -272,6 +274,60 @@ fn a_saved_state_forwards_without_an_api_server() {
     wait_until("it is ready", PATIENCE, || Ok(peering.in_milan.is_ready())).unwrap();
     peering.assert_traffic();
     peering.finish();
+}
+
+/// Routers with narrow links send no ICMP error, and behind them fragments are lost.
+#[test]
+fn a_black_hole_heals_within_two_seconds() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    for (is_ipv6, narrow) in [(false, "1232"), (true, "1216")] {
+        let underlay = Underlay { is_ipv6, is_routed: true, mtu_bytes: 1500 };
+        let layout = Layout::equal().with_underlay(underlay);
+        let Some(peering) = Peering::start(&layout, Mode::Client) else {
+            return;
+        };
+        let (rome, milan) = (peering.rome(), peering.milan());
+        let router = peering.clusters.router.as_ref().unwrap();
+        let set_mtu = |mtu_bytes| {
+            for cluster in [rome, milan] {
+                router.set_mtu(cluster.name, mtu_bytes).unwrap();
+            }
+        };
+        let errors = "table ip6 lost { chain leaving { type filter hook output priority 0; \
+            icmpv6 type packet-too-big drop; }; }";
+        run(router, "nft", &[errors]);
+        let fragments = "table ip lost { chain arriving { type filter hook prerouting priority -500; \
+            ip frag-off & 0x3fff != 0 drop; }; }";
+        run(&rome.gateway, "nft", &[fragments]);
+        run(&milan.gateway, "nft", &[fragments]);
+        wait_for_path_mtu(&peering, "1340", PATIENCE);
+
+        set_mtu(1300);
+        wait_for_path_mtu(&peering, narrow, Duration::from_secs(2));
+        for (from, to) in [(rome, milan), (milan, rome)] {
+            let target = from.side.sees(&to.side).next().unwrap();
+            let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(20_000_000)).unwrap();
+            assert!(bulk.is_intact, "{bulk:?}");
+        }
+
+        set_mtu(1500);
+        wait_for_path_mtu(&peering, "1340", Duration::from_secs(10));
+        peering.finish();
+    }
+}
+
+/// Until both gateways know it.
+fn wait_for_path_mtu(peering: &Peering, bytes: &str, most: Duration) {
+    for (fed, peer) in [(&peering.in_rome, "milan"), (&peering.in_milan, "rome")] {
+        let name = format!("the path to {peer} carries {bytes} bytes");
+        wait_until(name, most, || {
+            let labels = [("peer", peer)];
+            Ok(fed.metrics().value("strait_peer_path_mtu_bytes", &labels) == Some(bytes))
+        })
+        .unwrap();
+    }
 }
 
 fn configure(fed: &Fed, change: &Value) {
