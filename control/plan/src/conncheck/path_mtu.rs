@@ -285,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shorter_length_is_in_force_within_a_second(
+        fn shorter_lengths_are_in_force_within_a_second(
             limit in 600_u16..9_000,
             passes in prop::collection::vec(LEAST..9_000, 1..5),
         ) {
