@@ -1,7 +1,8 @@
 //! Whether the gateway at the other end of the tunnel answers: Liqo's connection check.
 //!
 //! Each gateway sends a PING every interval and answers those of the other with a PONG, in UDP inside
-//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be. The state machine here does no I/O: datagrams, time and randomness are arguments.
+//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be. The state machine here does
+//! no I/O: datagrams, time and randomness are arguments.
 //!
 //! # Invariants
 //!

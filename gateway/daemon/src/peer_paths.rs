@@ -27,8 +27,8 @@ pub(crate) struct PeerPaths {
     last: HashMap<PublicKey, PeerPath>,
     /// Peers whose path may have changed, by changes in the kernel.
     due: BTreeSet<PublicKey>,
-    /// The largest inner packet in bytes that a probe found to arrive.
-    probed: HashMap<PublicKey, u16>,
+    /// The largest inner packet in bytes that probes found to arrive.
+    probed: Option<u16>,
     /// In bytes.
     device_mtu: u16,
 }
@@ -79,15 +79,11 @@ impl PeerPaths {
         self.due.extend(may_differ.map(|(peer, _)| *peer));
     }
 
-    /// Sets the largest inner packet in bytes that arrives at `peer`; `None` if it is no longer known.
-    pub(crate) fn set_probed(&mut self, peer: PublicKey, bytes: Option<u16>) {
-        let before = match bytes {
-            Some(bytes) => self.probed.insert(peer, bytes),
-            None => self.probed.remove(&peer),
-        };
-        if before != bytes {
-            self.due.insert(peer);
-        }
+    /// Sets the largest inner packet in bytes that arrives at the peers, also at later ones: in a cluster there is one
+    /// remote gateway, whose key may change. `None`: it is not known.
+    pub(crate) fn set_probed(&mut self, bytes: Option<u16>) {
+        self.probed = bytes;
+        self.due.extend(self.last.keys());
     }
 
     /// Whether there are peers to query now: see [`Self::learn_due`].
@@ -122,7 +118,6 @@ impl PeerPaths {
         if self.last.len() > peers.len() {
             let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
             self.last.retain(|key, _| known.contains(key));
-            self.probed.retain(|key, _| known.contains(key));
         }
 
         changed
@@ -181,8 +176,7 @@ impl PeerPaths {
     ) -> Option<PathChange> {
         let device_mtu = self.device_mtu;
         let bytes = inner(mtu_bytes, endpoint, device_mtu);
-        let probed = self.probed.get(&peer.public_key);
-        let bytes = probed.map_or(bytes, |probed| bytes.min((*probed).max(MTU_MIN)));
+        let bytes = self.probed.map_or(bytes, |probed| bytes.min(probed.max(MTU_MIN)));
         let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
         if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
             info!(peer = peer.name, path_mtu = bytes, "the path MTU to a peer changed");
@@ -250,7 +244,6 @@ mod tests {
     fn the_shorter_of_route_and_probe_counts() {
         let mut paths = PeerPaths { device_mtu: 1420, ..PeerPaths::default() };
         let mut peer = peer();
-        let key = peer.public_key;
         let mut look = |paths: &mut PeerPaths, mtu_bytes| {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes };
             let change = paths.handle_route(&peer, peer.endpoint.unwrap(), (0, underlay));
@@ -260,13 +253,13 @@ mod tests {
         };
         assert_eq!(look(&mut paths, 1500), Some(1420));
 
-        paths.set_probed(key, Some(1296));
+        paths.set_probed(Some(1296));
         assert!(paths.is_due());
         assert_eq!([look(&mut paths, 1500), look(&mut paths, 1500)], [Some(1296), None]);
         assert_eq!(look(&mut paths, 1280), Some(1216));
-        paths.set_probed(key, Some(10));
+        paths.set_probed(Some(10));
         assert_eq!(look(&mut paths, 1500), Some(MTU_MIN));
-        paths.set_probed(key, None);
+        paths.set_probed(None);
         assert_eq!(look(&mut paths, 1500), Some(1420));
     }
 

@@ -432,12 +432,7 @@ impl Service {
         match event {
             ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
             ConnectivityEvent::Silence => self.gateway.try_all_endpoints(),
-            // There is one remote gateway in a cluster.
-            ConnectivityEvent::PathMtu(path_mtu) => {
-                for peer in &self.config.peers {
-                    self.paths.set_probed(peer.keys.public_key, path_mtu);
-                }
-            }
+            ConnectivityEvent::PathMtu(path_mtu) => self.paths.set_probed(path_mtu),
         }
     }
 
