@@ -65,7 +65,8 @@ def kustomize(world):
     world.network("connect", "--gw-server-service-type", "NodePort", "--wait")
     world.wait_for_pings()
     world.network("reset", "--yes")
-    for cluster, other in world.ways:
+    for cluster in world.clusters:
+        cluster.kubectl("delete", "--filename", DEPLOY / "standalone/networks.yaml", timeout=60)
         cluster.kubectl("delete", "--ignore-not-found", "--kustomize", DEPLOY / "standalone", timeout=180)
     clean_up_nodes(world)
     for cluster, other in world.ways:
