@@ -47,8 +47,9 @@ pub(super) fn all(
 
 fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let turns = if matches!(kind, Kind::Strait(..)) { STRAIT_TURNS } else { TURNS };
+    let mtu = plan.mtu;
     let contestants = PEERS
-        .map(|peers| Variation { idle_peers: peers.saturating_sub(1), ..Variation::default() })
+        .map(|peers| Variation { idle_peers: peers.saturating_sub(1), mtu, ..Variation::default() })
         .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
@@ -109,7 +110,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
         ("all_off", off),
     ];
     let contestants = settings
-        .map(|(_, offload)| Variation { offload, ..Variation::default() })
+        .map(|(_, offload)| Variation { offload, mtu: plan.mtu, ..Variation::default() })
         .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 

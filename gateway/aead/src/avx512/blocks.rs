@@ -4,8 +4,7 @@
 //! every eighth part of the message, multiplied by `r^8` from one to the next. At the end each lane is multiplied by the
 //! power of `r` that its last part needs, and the lanes are added.
 //!
-//! The text is encrypted and authenticated in two passes: it is in the cache for the second. In one pass, a step of each
-//! by turns, it was not faster.
+//! The text is encrypted and authenticated in two passes: it is in the cache for the second.
 
 use std::arch::x86_64::*;
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(crate) enum ConnectivityEvent {
     /// One probe was missed; it may have been lost.
     MissedProbe,
-    /// Two probes in a row were missed; two more, if the connection counts as lost only later.
+    /// Two probes in a row were missed, or two more while the connection is not lost.
     Silence,
     /// Packets up to so many bytes reach the remote gateway. `None`: it is not known.
     PathMtu(Option<u16>),
@@ -59,8 +59,8 @@ impl ConnectivityEvents {
         match (before, report.missed) {
             (0, 1) => Some(ConnectivityEvent::MissedProbe),
             (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
-            // A remote gateway that is restarted may not have heard the first attempt. After a loss WireGuard's timers
-            // do: they wait longer.
+            // A remote gateway that restarts may have missed the first handshake. Once the connection is lost, only
+            // WireGuard's timers retry, less often.
             (before, missed) if missed / 2 > before / 2 && report.state == State::Connected => {
                 Some(ConnectivityEvent::Silence)
             }

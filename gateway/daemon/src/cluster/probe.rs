@@ -68,7 +68,7 @@ async fn bind(port: u16, retry: Duration) -> UdpSocket {
     loop {
         match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
             Ok(socket) => {
-                // A padded PING shows what the path carries: whole, also where a route has learned less.
+                // A padded PING must arrive whole, even if the route has learned a smaller MTU.
                 if let Err(error) = set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE) {
                     debug!(%error, "padded probes may leave in fragments");
                 }
