@@ -12,7 +12,8 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use strait_api::labels::COMPONENT;
 use strait_api::{
-    Configuration, Connection, GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer,
+    Configuration, Connection, GatewayClient, GatewayServer, Network, WgGatewayClient,
+    WgGatewayServer,
 };
 
 use super::context::{PeeringSide, PeeringSides};
@@ -35,7 +36,8 @@ pub async fn disconnect(
     delete_gateways(&ends, waits).await
 }
 
-/// [`disconnect`], and deletes the prefixes of each other in both clusters.
+/// [`disconnect`], and deletes the prefixes of each other in both clusters. If `waits`, until the operators have
+/// released them: an operator that is removed earlier leaves Networks that its finalizer holds.
 ///
 /// # Errors
 ///
@@ -45,6 +47,11 @@ pub async fn reset(pair: &Pair, waits: bool, session: Session<'_>) -> Result<(),
     delete_gateways(&ends, waits).await?;
     for end in ends.both() {
         delete::<Configuration>(end, "Network configuration", waits).await?;
+    }
+    if waits {
+        for end in ends.both() {
+            until_prefixes_released(end).await?;
+        }
     }
 
     Ok(())
@@ -112,6 +119,17 @@ where
         until_gone::<Pod>(end, watcher::Config::default().labels(&pods)).await?;
     }
     end.done(&deleted(what, was_there));
+
+    Ok(())
+}
+
+/// Waits until the Networks of a deleted Configuration are gone. Their owner is deleted first, they are by garbage
+/// collection.
+async fn until_prefixes_released(end: &PeeringSide<'_>) -> Result<(), CommandError> {
+    if made::<Network>(end).await?.is_some() {
+        let selection = watcher::Config::default().labels(&end.label_selector());
+        until_gone::<Network>(end, selection).await?;
+    }
 
     Ok(())
 }

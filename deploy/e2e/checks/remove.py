@@ -35,7 +35,7 @@ def clean_up_nodes(world):
 @check("disconnect and reset remove the peering")
 def reset(world):
     world.network("disconnect", "--yes")
-    world.network("reset", "--yes")
+    world.network("reset", "--yes", "--wait")
     for cluster, other in world.ways:
         wait_until(f"the gateway of {cluster.name} is gone",
                    lambda: not cluster.pods(tenant(other), "networking.liqo.io/component=gateway"))
@@ -64,9 +64,8 @@ def kustomize(world):
         cluster.wait_for_rollout("liqo", *INSTALLED)
     world.network("connect", "--gw-server-service-type", "NodePort", "--wait")
     world.wait_for_pings()
-    world.network("reset", "--yes")
-    for cluster in world.clusters:
-        cluster.kubectl("delete", "--filename", DEPLOY / "standalone/networks.yaml", timeout=60)
+    world.network("reset", "--yes", "--wait")
+    for cluster, other in world.ways:
         cluster.kubectl("delete", "--ignore-not-found", "--kustomize", DEPLOY / "standalone", timeout=180)
     clean_up_nodes(world)
     for cluster, other in world.ways:

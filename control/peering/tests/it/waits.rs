@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
 use strait_api::labels::REMOTE_CLUSTER_ID;
-use strait_api::{GatewayClient, WgGatewayClient};
+use strait_api::{GatewayClient, Network, WgGatewayClient};
 use strait_control_lab::peering::{Work, World};
 use strait_peering::{CommandError, Side, TimeoutError, connect, peers, reset};
 
@@ -185,6 +185,22 @@ pub(crate) async fn remains_without_an_operator_are_reported(world: &World) {
     }
 
     world.local.put::<WgGatewayClient>(IN_LOCAL, "milan", held(&[])).await;
+
+    let network = |finalizers: &[&str]| {
+        json!({
+            "metadata": {"labels": {REMOTE_CLUSTER_ID: "milan"}, "finalizers": finalizers},
+            "spec": {"cidr": "10.97.0.0/16"},
+        })
+    };
+    let finalizer = "network.ipam.liqo.io/finalizer";
+    world.local.put::<Network>(IN_LOCAL, "milan-pod", network(&[finalizer])).await;
+    let made = world.local.api::<Network>(IN_LOCAL);
+    made.delete("milan-pod", &Default::default()).await.unwrap();
+    let error = reset(&pair_of(world), true, report.session_of(SHORT)).await.unwrap_err();
+    let says = format!("found Network milan-pod held by its finalizers {finalizer}");
+    assert!(error.to_string().contains(&says), "{error}");
+    world.local.put::<Network>(IN_LOCAL, "milan-pod", network(&[])).await;
+
     reset(&pair_of(world), true, report.session()).await.unwrap();
     assert_eq!(report.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
 }
