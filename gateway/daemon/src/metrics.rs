@@ -254,8 +254,13 @@ impl Families<'_> {
         )?;
         self.gauges(
             "strait_peer_path_mtu_bytes",
-            "Path MTU to the peer: the largest packet inside the tunnel. Absent until known.",
-            peers.iter().filter_map(|peer| Some((label(peer), u64::from(peer.path_mtu_bytes?)))),
+            "Path MTU to the peer: the largest packet inside the tunnel, and what limits it. Absent until known.",
+            peers.iter().filter_map(|peer| {
+                let path_mtu = peer.path_mtu?;
+                let [name] = label(peer);
+
+                Some(([name, ("source", path_mtu.source.name())], u64::from(path_mtu.bytes)))
+            }),
         )
     }
 

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use strait_host::netlink::{Changed, Netlink, Underlay};
 use strait_io::{Gateway, Monitor, PeerStatus};
-use strait_wg::PublicKey;
+use strait_wg::{PathMtu, PathMtuSource, PublicKey};
 use tracing::info;
 
 use super::config::MTU_MIN;
@@ -39,8 +39,8 @@ struct PeerPath {
     endpoint: SocketAddr,
     /// The index of the output interface.
     interface: u32,
-    /// The largest inner packet in bytes, for this MTU of the device.
-    path_mtu: u16,
+    /// For this MTU of the device.
+    path_mtu: PathMtu,
     device_mtu: u16,
     /// The bytes that had been sent to the peer by then.
     transmit_bytes: u64,
@@ -50,8 +50,8 @@ struct PeerPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathChange {
     pub(crate) peer: PublicKey,
-    /// The largest inner packet in bytes, if it changed.
-    pub(crate) path_mtu: Option<u16>,
+    /// If it changed.
+    pub(crate) path_mtu: Option<PathMtu>,
     /// The path to the same endpoint uses another interface.
     pub(crate) is_rerouted: bool,
 }
@@ -59,8 +59,8 @@ pub(crate) struct PathChange {
 impl PathChange {
     /// Applies the change to the gateway.
     pub(crate) fn apply(self, gateway: &Gateway) {
-        if let Some(bytes) = self.path_mtu {
-            gateway.learn_path_mtu(self.peer, bytes);
+        if let Some(path_mtu) = self.path_mtu {
+            gateway.learn_path_mtu(self.peer, path_mtu);
         }
         if self.is_rerouted {
             gateway.forget_local(self.peer);
@@ -164,7 +164,7 @@ impl PeerPaths {
             path.transmit_bytes != peer.transmit_bytes
                 || path.endpoint != endpoint
                 || path.device_mtu != self.device_mtu
-                || Some(path.path_mtu) != peer.path_mtu_bytes
+                || Some(path.path_mtu) != peer.path_mtu
         })
     }
 
@@ -174,12 +174,11 @@ impl PeerPaths {
         endpoint: SocketAddr,
         (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
     ) -> Option<PathChange> {
-        let device_mtu = self.device_mtu;
-        let bytes = inner(mtu_bytes, endpoint, device_mtu);
-        let bytes = self.probed.map_or(bytes, |probed| bytes.min(probed.max(MTU_MIN)));
-        let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
-        if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
-            info!(peer = peer.name, path_mtu = bytes, "the path MTU to a peer changed");
+        let found = self.path_mtu(mtu_bytes, endpoint);
+        let PathMtu { bytes, source } = found;
+        let path_mtu = (peer.path_mtu != Some(found)).then_some(found);
+        if peer.path_mtu.is_some_and(|former| former.bytes != bytes) {
+            info!(peer = peer.name, path_mtu = bytes, %source, "the path MTU to a peer changed");
         }
         let last = self.last.get(&peer.public_key);
         let is_rerouted =
@@ -187,13 +186,29 @@ impl PeerPaths {
         if is_rerouted {
             info!(peer = peer.name, interface, "the path to a peer uses another interface");
         }
-        let transmit_bytes = peer.transmit_bytes;
+        let (device_mtu, transmit_bytes) = (self.device_mtu, peer.transmit_bytes);
         let path =
-            PeerPath { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
+            PeerPath { endpoint, interface: index, path_mtu: found, device_mtu, transmit_bytes };
         self.last.insert(peer.public_key, path);
 
         let change = PathChange { peer: peer.public_key, path_mtu, is_rerouted };
         (path_mtu.is_some() || is_rerouted).then_some(change)
+    }
+
+    /// What a path carries whose route has an MTU of `outer` bytes. Of equal limits the first in the order of the packet
+    /// counts.
+    fn path_mtu(&self, outer: u32, endpoint: SocketAddr) -> PathMtu {
+        let route = inner(outer, endpoint, self.device_mtu);
+        let probed = self.probed.map_or(u16::MAX, |probed| probed.max(MTU_MIN));
+        let source = if self.device_mtu <= route.min(probed) {
+            PathMtuSource::Device
+        } else if route <= probed {
+            PathMtuSource::Route
+        } else {
+            PathMtuSource::Probe
+        };
+
+        PathMtu { bytes: route.min(probed), source }
     }
 }
 
@@ -242,25 +257,30 @@ mod tests {
 
     #[test]
     fn the_shorter_of_route_and_probe_counts() {
+        use PathMtuSource::{Device, Probe, Route};
+
         let mut paths = PeerPaths { device_mtu: 1420, ..PeerPaths::default() };
         let mut peer = peer();
         let mut look = |paths: &mut PeerPaths, mtu_bytes| {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes };
             let change = paths.handle_route(&peer, peer.endpoint.unwrap(), (0, underlay));
             let path_mtu = change.and_then(|change| change.path_mtu);
-            peer.path_mtu_bytes = path_mtu.or(peer.path_mtu_bytes);
-            path_mtu
+            peer.path_mtu = path_mtu.or(peer.path_mtu);
+            path_mtu.map(|PathMtu { bytes, source }| (bytes, source))
         };
-        assert_eq!(look(&mut paths, 1500), Some(1420));
+        assert_eq!(look(&mut paths, 1500), Some((1420, Device)));
 
         paths.set_probed(Some(1296));
         assert!(paths.is_due());
-        assert_eq!([look(&mut paths, 1500), look(&mut paths, 1500)], [Some(1296), None]);
-        assert_eq!(look(&mut paths, 1280), Some(1216));
+        assert_eq!([look(&mut paths, 1500), look(&mut paths, 1500)], [Some((1296, Probe)), None]);
+        assert_eq!(look(&mut paths, 1280), Some((1216, Route)));
+        paths.set_probed(Some(1216));
+        assert_eq!(look(&mut paths, 1280), None);
+        assert_eq!(look(&mut paths, 1500), Some((1216, Probe)));
         paths.set_probed(Some(10));
-        assert_eq!(look(&mut paths, 1500), Some(MTU_MIN));
+        assert_eq!(look(&mut paths, 1500), Some((MTU_MIN, Probe)));
         paths.set_probed(None);
-        assert_eq!(look(&mut paths, 1500), Some(1420));
+        assert_eq!(look(&mut paths, 1500), Some((1420, Device)));
     }
 
     /// A peer that moves sends its datagrams to the address of ours that it knows.
@@ -274,12 +294,12 @@ mod tests {
         };
 
         let first = look(&peer, "198.51.100.1:7", 0).unwrap();
-        peer.path_mtu_bytes = first.path_mtu;
+        peer.path_mtu = first.path_mtu;
         let again = look(&peer, "198.51.100.1:7", 0);
         let rerouted = look(&peer, "198.51.100.1:7", 1).unwrap();
         let moved = look(&peer, "203.0.113.1:7", 0);
 
-        assert_eq!((first.path_mtu, first.is_rerouted), (Some(1420), false));
+        assert_eq!((first.path_mtu.map(|it| it.bytes), first.is_rerouted), (Some(1420), false));
         assert_eq!((again, moved), (None, None));
         assert_eq!((rerouted.path_mtu, rerouted.is_rerouted), (None, true));
     }
@@ -298,7 +318,7 @@ mod tests {
         peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
         assert_eq!(query(&mut paths, &mut peers), [rome]);
         // Configured again, so the engine no longer knows the path MTU.
-        peers[0].path_mtu_bytes = None;
+        peers[0].path_mtu = None;
         assert_eq!(query(&mut paths, &mut peers), [rome]);
         assert_eq!(query(&mut paths, &mut peers), []);
         paths.device_mtu += 1;
@@ -335,7 +355,7 @@ mod tests {
             queried.push(peer.public_key);
         }
         for peer in peers.iter_mut().filter(|peer| queried.contains(&peer.public_key)) {
-            peer.path_mtu_bytes = paths.last.get(&peer.public_key).map(|path| path.path_mtu);
+            peer.path_mtu = paths.last.get(&peer.public_key).map(|path| path.path_mtu);
         }
 
         queried

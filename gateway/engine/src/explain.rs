@@ -25,12 +25,13 @@ use remap::{Destination, PeerId, Source};
 
 use crate::Forwarding;
 use crate::icmp_errors;
+use crate::outbound::MIN_MTU_V6;
 use crate::translate::{self, Context, Outgoing};
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};
 use strait_packet::rewrite::Checksum;
-use strait_wg::Peer;
+use strait_wg::{PathMtu, PathMtuSource, Peer};
 
 pub use answer::{After, Explanation, Outcome, PeerFacts, Routing, Summary, Treatment};
 pub use question::{Content, Direction, Question, QuestionError};
@@ -73,7 +74,9 @@ pub fn explain(
         let mss = packet::mss(&packet, &header);
         trace.after(context, &before, Summary::read(&packet, &header), mss)
     });
-    let outcome = trace.outcome(context, situation, question, &as_sent);
+    let peer = trace.peer.and_then(|id| context.forwarding.peer(id));
+    let mtu = mtu_towards(peer, situation, header.is_ipv6());
+    let outcome = trace.outcome(context, situation, question, &as_sent, mtu.bytes);
 
     Ok(Explanation {
         generation: context.forwarding.table().generation(),
@@ -82,7 +85,7 @@ pub fn explain(
         may_send: trace.may_send,
         before,
         after,
-        mtu_bytes: (question.direction == Direction::Outbound).then_some(situation.mtu_bytes),
+        mtu: (question.direction == Direction::Outbound).then_some(mtu),
         outcome,
     })
 }
@@ -160,6 +163,7 @@ impl Trace {
         situation: Situation,
         question: &Question,
         as_sent: &[u8],
+        mtu_bytes: u16,
     ) -> Outcome {
         let has_endpoint = || {
             let peer = self.peer.and_then(|id| context.forwarding.peer(id));
@@ -180,7 +184,7 @@ impl Trace {
             Ok(Exit::Peer) => Outcome::Sent,
             Ok(Exit::Hairpin) => Outcome::Returned,
         };
-        let is_too_big = question.size.is_some_and(|size| size > situation.mtu_bytes);
+        let is_too_big = question.size.is_some_and(|size| size > mtu_bytes);
 
         if is_too_big { Outcome::TooBig } else { outcome }
     }
@@ -293,6 +297,17 @@ fn sender<'a>(
 
 fn allowed_prefix(forwarding: &Forwarding, id: PeerId, address: IpAddr) -> Option<Routing> {
     forwarding.allowed_ips().covering(id, address).map(Routing::AllowedIps)
+}
+
+/// The largest packet that is sent to `peer` without an ICMP error.
+fn mtu_towards(peer: Option<&Peer>, situation: Situation, is_ipv6: bool) -> PathMtu {
+    let device = PathMtu { bytes: situation.mtu_bytes, source: PathMtuSource::Device };
+    let path = peer.and_then(Peer::path_mtu).map(|path| match is_ipv6 {
+        true => PathMtu { bytes: path.bytes.max(MIN_MTU_V6), ..path },
+        false => path,
+    });
+
+    path.filter(|path| path.bytes < device.bytes).unwrap_or(device)
 }
 
 fn facts(forwarding: &Forwarding, situation: Situation, id: PeerId) -> Option<PeerFacts> {

@@ -160,6 +160,7 @@ mod tests {
     use strait_wg::boringtun::BoringtunIdentity;
     use strait_wg::key_rotation::GRACE;
     use strait_wg::tunnel::{Identity, TimerPolicy};
+    use strait_wg::{PathMtu, PathMtuSource};
 
     #[test]
     fn peer_with_new_key_keeps_its_former_tunnel() {
@@ -186,9 +187,9 @@ mod tests {
         let [after] = apply(&mut engine, [peer("rome", 2)]);
 
         before.learn_path(path());
-        before.learn_path_mtu(1400);
+        before.learn_path_mtu(PathMtu { bytes: 1400, source: PathMtuSource::Route });
 
-        assert_eq!((after.path(), after.path_mtu()), (Some(path()), Some(1400)));
+        assert_eq!((after.path(), after.path_mtu_bytes()), (Some(path()), Some(1400)));
     }
 
     #[test]

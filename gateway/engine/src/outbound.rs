@@ -27,7 +27,7 @@ use strait_wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
 use strait_wg::tunnel::Reserved;
 
 /// The least MTU of a link that carries IPv6, in bytes (RFC 8200 section 5).
-const MIN_MTU_V6: u16 = 1280;
+pub(crate) const MIN_MTU_V6: u16 = 1280;
 
 /// The smallest frame, in bytes, that is passed to another thread: sealing it takes several times as long as waking a
 /// thread.
@@ -382,7 +382,7 @@ fn route<'a>(
 /// The ICMP error for the sender of a frame whose packets exceed the path MTU to `peer`.
 #[inline]
 fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
-    let path_mtu = peer.path_mtu()?;
+    let path_mtu = peer.path_mtu_bytes()?;
     // An IPv6 packet of this size must pass every link (RFC 8200 section 5).
     let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
     let len = if virtio.gso == Gso::None {

@@ -33,7 +33,7 @@ use clock::Calendar;
 use strait_engine::{Control, Engine, Forwarding};
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
-use strait_wg::{PrivateKey, PublicKey};
+use strait_wg::{PathMtu, PrivateKey, PublicKey};
 use tun::Tun;
 use udp::Udp;
 use worker::{Shared, Wait};
@@ -359,11 +359,10 @@ impl Gateway {
         self.environment.mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the path MTU towards `peer`: the largest inner packet, in bytes, that the path carries. Does nothing if no
-    /// peer has this key.
-    pub fn learn_path_mtu(&self, peer: PublicKey, mtu: u16) {
+    /// Sets the path MTU towards `peer`. Does nothing if no peer has this key.
+    pub fn learn_path_mtu(&self, peer: PublicKey, path_mtu: PathMtu) {
         if let Some(peer) = self.control.current().by_key(peer) {
-            peer.learn_path_mtu(mtu);
+            peer.learn_path_mtu(path_mtu);
         }
     }
 

@@ -15,7 +15,7 @@ use strait_engine::explain::{self, Explanation, Question, QuestionError, Situati
 use strait_engine::flows::FlowAccess;
 use strait_engine::translate::Context;
 use strait_packet::counters::{self, as_u64};
-use strait_wg::{Peer, PublicKey};
+use strait_wg::{PathMtu, Peer, PublicKey};
 
 /// Reads the state of a gateway.
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
         transmit_packets: peer.transmit.packets.get(),
         staged_packets: as_u64(session.staged),
         has_session: session.is_established,
-        path_mtu_bytes: peer.path_mtu(),
+        path_mtu: peer.path_mtu(),
     }
 }
 
@@ -207,8 +207,8 @@ pub struct PeerStatus {
     pub staged_packets: u64,
     /// Whether a session is established.
     pub has_session: bool,
-    /// The largest inner packet that the path to the peer carries, if it is known.
-    pub path_mtu_bytes: Option<u16>,
+    /// What the path to the peer carries, if it is known.
+    pub path_mtu: Option<PathMtu>,
 }
 
 impl PeerStatus {
@@ -228,7 +228,7 @@ impl PeerStatus {
             transmit_packets: 0,
             staged_packets: 0,
             has_session: false,
-            path_mtu_bytes: None,
+            path_mtu: None,
         }
     }
 }

@@ -285,7 +285,7 @@ fn strait_show_knows_more_than_wg() {
         "engine: native",
         "drops outbound: no_route ",
         "round trip: ",
-        "path mtu: 1420",
+        "path mtu: 1420 (device)",
         &format!("peer: {}", right.key.public_key()),
     ] {
         assert!(text.contains(line), "{line:?} is not in {text}");

@@ -155,7 +155,8 @@ fn tcp_learns_the_mtu_of_the_underlay() {
     ping(target, 1400).run(&rome.pod).unwrap();
     wait_until("the way to milan was measured", Duration::from_secs(10), || {
         let metrics = rome.metrics()?;
-        Ok(metrics.value("strait_peer_path_mtu_bytes", &[("peer", "milan")]) == Some("1216"))
+        Ok(metrics.value("strait_peer_path_mtu_bytes", &[("peer", "milan"), ("source", "route")])
+            == Some("1216"))
     })
     .unwrap();
     let segment_bytes = segment_of_a_connection(&rome.pod, &milan.pod, target);

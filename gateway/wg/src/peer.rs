@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::endpoints::EndpointEvents;
+use super::path_mtu::{PathMtu, SharedPathMtu};
 use super::tunnel::{PeerKeys, TimerPolicy};
 use super::{Endpoints, KeyRotation};
 use strait_packet::counters::Counter;
@@ -42,7 +43,7 @@ pub struct Peer {
     pub endpoints: Arc<Endpoints>,
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
-    path_mtu: Arc<AtomicU16>,
+    path_mtu: Arc<SharedPathMtu>,
     keepalive: Arc<Keepalive>,
 }
 
@@ -154,7 +155,7 @@ impl Peer {
     #[inline]
     pub fn clamp_mtu(&self) -> Option<u16> {
         let device = self.device_mtu.load(Ordering::Relaxed);
-        let path = self.path_mtu.load(Ordering::Relaxed);
+        let path = self.path_mtu.bytes();
 
         match (device, path) {
             (0, _) => None,
@@ -170,15 +171,21 @@ impl Peer {
 
     /// The path MTU: the largest inner packet in bytes; `None` until it is known.
     #[must_use]
-    pub fn path_mtu(&self) -> Option<u16> {
-        match self.path_mtu.load(Ordering::Relaxed) {
+    pub fn path_mtu_bytes(&self) -> Option<u16> {
+        match self.path_mtu.bytes() {
             0 => None,
             bytes => Some(bytes),
         }
     }
 
-    /// Sets the path MTU, for inner packets, in bytes.
-    pub fn learn_path_mtu(&self, mtu: u16) {
-        self.path_mtu.store(mtu, Ordering::Relaxed);
+    /// The path MTU with its source; `None` until it is known.
+    #[must_use]
+    pub fn path_mtu(&self) -> Option<PathMtu> {
+        self.path_mtu.get()
+    }
+
+    /// Sets the path MTU.
+    pub fn learn_path_mtu(&self, path_mtu: PathMtu) {
+        self.path_mtu.set(path_mtu);
     }
 }

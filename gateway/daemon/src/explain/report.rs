@@ -1,5 +1,6 @@
 //! The output of `strait explain`. The JSON form is public interface.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,8 +35,10 @@ pub struct Report {
     /// How the source and the destination of `after` were rewritten.
     source_by: Option<RewrittenBy>,
     destination_by: Option<RewrittenBy>,
-    /// MTU of the device in bytes; `None` for inbound packets, which have no limit.
+    /// The largest packet in bytes; `None` for inbound packets, which have no limit.
     mtu: Option<u16>,
+    /// What limits it: the device, the route to the peer or probes of the path.
+    mtu_source: Option<Cow<'static, str>>,
     /// The size in the question, in bytes.
     size: Option<u16>,
     /// The clamped MSS in bytes, if it was lowered.
@@ -99,7 +102,7 @@ struct PacketReport {
 impl Report {
     /// The report of `explanation` for `question`.
     pub(crate) fn new(question: &Question, explanation: &Explanation) -> Self {
-        let Explanation { peer, may_send, routing, before, after, mtu_bytes, .. } = explanation;
+        let Explanation { peer, may_send, routing, before, after, mtu, .. } = explanation;
         let (verdict, reason, remedy, icmp_error) = match &explanation.outcome {
             Outcome::Sent => (Verdict::Sent, None, None, None),
             Outcome::Delivered => (Verdict::Delivered, None, None, None),
@@ -138,7 +141,8 @@ impl Report {
             after: after.map(|After { packet, .. }| PacketReport::new(&packet)),
             source_by: after.map(|After { source, .. }| RewrittenBy::new(source)),
             destination_by: after.map(|After { destination, .. }| RewrittenBy::new(destination)),
-            mtu: *mtu_bytes,
+            mtu: mtu.map(|mtu| mtu.bytes),
+            mtu_source: mtu.map(|mtu| mtu.source.name().into()),
             size: question.size,
             mss: after.and_then(|After { mss_bytes, .. }| mss_bytes),
             generation: explanation.generation,
@@ -167,13 +171,16 @@ impl Report {
     fn mtu_text(&self) -> Option<String> {
         let is_ipv6 = self.before.source.is_ipv6();
         let error = if is_ipv6 { "packet too big" } else { "fragmentation needed" };
+        let source = self.mtu_source.as_deref().unwrap_or_default();
         let fit = match (self.mtu, self.size) {
             (None, _) => None,
-            (Some(mtu), None) => Some(mtu.to_string()),
-            (Some(mtu), Some(size)) if size <= mtu => Some(format!("{mtu}: {size} bytes fit")),
-            (Some(mtu), Some(size)) => {
-                Some(format!("{mtu}: {size} bytes do not fit, the sender gets {error:?}"))
+            (Some(mtu), None) => Some(format!("{mtu} ({source})")),
+            (Some(mtu), Some(size)) if size <= mtu => {
+                Some(format!("{mtu} ({source}): {size} bytes fit"))
             }
+            (Some(mtu), Some(size)) => Some(format!(
+                "{mtu} ({source}): {size} bytes do not fit, the sender gets {error:?}"
+            )),
         };
         let clamp = self.mss.map(|mss| format!("MSS is clamped to {mss}"));
 

@@ -15,7 +15,7 @@ fn a_sent_packet_is_explained_in_text() {
   rule     10.244.0.0/16 as 10.71.0.0/16
   before   10.244.1.5:40000 → 10.71.2.7:443
   after    10.244.1.5:40000 → 10.244.2.7:443
-  mtu      1340: MSS is clamped to 1300
+  mtu      1340 (device): MSS is clamped to 1300
   verdict  sent
 "
     );
@@ -30,7 +30,7 @@ fn a_dropped_packet_is_shown_with_the_remedy() {
         "\
 10.244.1.5 → 10.99.0.1 icmp   outbound
   before   10.244.1.5 → 10.99.0.1, identifier 1
-  mtu      1340
+  mtu      1340 (device)
   verdict  dropped: no_route
   sender   gets \"host unreachable\"
   remedy   no remap covers 10.99.0.1 and it is in no peer's allowed_ips: add it to the peer that has it
@@ -62,8 +62,9 @@ fn a_size_is_compared_with_the_mtu() {
     let too_big = report("explain 10.244.1.5 10.71.2.7 --proto udp --size 1341");
 
     assert!(fits.is_forwarded() && !too_big.is_forwarded());
-    assert!(fits.to_string().contains("mtu      1340: 1340 bytes fit\n"), "{fits}");
-    let expected = "mtu      1340: 1341 bytes do not fit, the sender gets \"fragmentation needed\"";
+    assert!(fits.to_string().contains("mtu      1340 (device): 1340 bytes fit\n"), "{fits}");
+    let expected =
+        "mtu      1340 (device): 1341 bytes do not fit, the sender gets \"fragmentation needed\"";
     assert!(too_big.to_string().contains(expected), "{too_big}");
     assert!(too_big.to_string().contains("verdict  too big\n"), "{too_big}");
 }
@@ -104,6 +105,7 @@ fn the_json_form_has_exactly_these_keys() {
             "source_by": "unchanged",
             "destination_by": "rule",
             "mtu": 1340,
+            "mtu_source": "device",
             "size": null,
             "mss": 1300,
             "generation": 1,

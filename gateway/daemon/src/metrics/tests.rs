@@ -2,7 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use strait_packet::counters::Counters;
 use strait_plan::conncheck::State;
-use strait_wg::PublicKey;
+use strait_wg::{PathMtu, PathMtuSource, PublicKey};
 use tokio::sync::watch;
 
 use super::*;
@@ -76,7 +76,7 @@ fn a_connected_peer_has_liqo_metrics_too() {
     assert_has(&text, r#"strait_peer_rtt_seconds{peer="rome"} 0.012"#);
     assert_has(&text, r#"strait_peer_staged_packets{peer="rome"} 15"#);
     assert_has(&text, r#"strait_peer_has_session{peer="rome"} 1"#);
-    assert_has(&text, r#"strait_peer_path_mtu_bytes{peer="rome"} 1420"#);
+    assert_has(&text, r#"strait_peer_path_mtu_bytes{peer="rome",source="device"} 1420"#);
     assert_has(&text, "strait_masquerade_mappings 0");
     for reason in ["expired", "evicted", "replaced", "forgotten"] {
         assert_has(&text, &format!("strait_flows_ended_total{{reason=\"{reason}\"}} 0"));
@@ -225,7 +225,7 @@ fn connected_peer() -> PeerStatus {
         transmit_packets: 14,
         staged_packets: 15,
         has_session: true,
-        path_mtu_bytes: Some(1420),
+        path_mtu: Some(PathMtu { bytes: 1420, source: PathMtuSource::Device }),
         ..PeerStatus::new("rome", PublicKey::from_bytes([1; 32]))
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use strait_wg::PrivateKey;
 use strait_wg::uapi::{Drops, PeerReport};
+use strait_wg::{PathMtuSource, PrivateKey};
 
 use super::ShownDevice;
 
@@ -43,6 +43,7 @@ struct Peer<'a> {
     receive_bytes: u64,
     transmit_bytes: u64,
     path_mtu: Option<u16>,
+    path_mtu_source: Option<&'static str>,
     persistent_keepalive: Option<NonZeroU16>,
     staged_packets: u64,
     unanswered_handshakes: u32,
@@ -91,6 +92,7 @@ fn of_peer(peer: &PeerReport) -> Peer<'_> {
         receive_bytes: peer.receive_bytes,
         transmit_bytes: peer.transmit_bytes,
         path_mtu: peer.path_mtu_bytes,
+        path_mtu_source: peer.path_mtu_source.map(PathMtuSource::name),
         persistent_keepalive: peer.persistent_keepalive,
         staged_packets: peer.staged_packets,
         unanswered_handshakes: peer.unanswered,
@@ -156,6 +158,7 @@ mod tests {
                 "receive_bytes": 0,
                 "transmit_bytes": 0,
                 "path_mtu": null,
+                "path_mtu_source": null,
                 "persistent_keepalive": null,
                 "staged_packets": 0,
                 "unanswered_handshakes": 0,

@@ -60,7 +60,8 @@ fn of_peer(peer: &PeerReport, now: Timestamp) -> String {
     lines.push("latest handshake", peer.last_handshake.map(|at| ago(at, now)));
     lines.push("round trip", peer.rtt.map(milliseconds));
     lines.push("transfer", has_transfer.then(transfer));
-    lines.push("path mtu", peer.path_mtu_bytes);
+    let source = peer.path_mtu_source.map(|source| format!(" ({source})")).unwrap_or_default();
+    lines.push("path mtu", peer.path_mtu_bytes.map(|bytes| format!("{bytes}{source}")));
     lines.push(
         "persistent keepalive",
         peer.persistent_keepalive.map(|seconds| every(u64::from(seconds.get()))),
@@ -141,7 +142,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use strait_wg::uapi::{DeviceReport, Report};
-    use strait_wg::{PresharedKey, PublicKey};
+    use strait_wg::{PathMtuSource, PresharedKey, PublicKey};
 
     use super::*;
 
@@ -161,6 +162,7 @@ mod tests {
             name: Some("milan".to_owned()),
             rtt: Some(Duration::from_micros(1204)),
             path_mtu_bytes: Some(1420),
+            path_mtu_source: Some(PathMtuSource::Probe),
             staged_packets: 2,
             unanswered: 3,
             ..PeerReport::new(PublicKey::from_bytes([1; 32]))
@@ -184,7 +186,7 @@ mod tests {
              peer: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n  name: milan\n  \
              preshared key: (hidden)\n  endpoint: 192.0.2.3:51820\n  allowed ips: 10.0.0.0/8, fd00::/8\n  \
              latest handshake: 1 hour, 1 minute, 1 second ago\n  round trip: 1.204 ms\n  \
-             transfer: 1.50 KiB received, 3.00 GiB sent\n  path mtu: 1420\n  \
+             transfer: 1.50 KiB received, 3.00 GiB sent\n  path mtu: 1420 (probe)\n  \
              persistent keepalive: every 25 seconds\n  waiting packets: 2\n  \
              unanswered handshakes: 3\n\npeer: {own}\n  allowed ips: (none)\n"
         );

@@ -23,7 +23,8 @@ pub(crate) fn of_peer(status: &PeerStatus) -> PeerReport {
         receive_bytes: status.receive_bytes,
         transmit_bytes: status.transmit_bytes,
         rtt: status.rtt,
-        path_mtu_bytes: status.path_mtu_bytes,
+        path_mtu_bytes: status.path_mtu.map(|path_mtu| path_mtu.bytes),
+        path_mtu_source: status.path_mtu.map(|path_mtu| path_mtu.source),
         staged_packets: status.staged_packets,
         unanswered: status.unanswered,
         ..PeerReport::new(status.public_key)

@@ -7,7 +7,7 @@ use remap::{Prefix, Rule};
 use super::Content;
 use strait_packet::DropReason;
 use strait_packet::icmp_error::Cause;
-use strait_wg::PublicKey;
+use strait_wg::{PathMtu, PublicKey};
 
 /// The answer.
 #[derive(Clone, Debug)]
@@ -24,8 +24,9 @@ pub struct Explanation {
     pub before: Summary,
     /// The packet after translation, unless it is dropped.
     pub after: Option<After>,
-    /// Outbound: the MTU of the device, in bytes. Inbound packets are written to the device regardless of their size.
-    pub mtu_bytes: Option<u16>,
+    /// Outbound: the largest packet, by the MTU of the device and the path to the peer. Inbound packets are written to
+    /// the device regardless of their size.
+    pub mtu: Option<PathMtu>,
     /// The result.
     pub outcome: Outcome,
 }

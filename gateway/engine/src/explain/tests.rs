@@ -32,7 +32,10 @@ fn remapped_destination_is_sent_by_its_rule() {
     assert_eq!(explanation.routing, Some(Routing::Rule(milan_rule())));
     assert_eq!(after.packet, summary("10.1.0.9", "10.244.2.7", TCP));
     assert_eq!((after.source, after.destination), (Treatment::Unchanged, Treatment::Rule));
-    assert_eq!((explanation.mtu_bytes, after.mss_bytes), (Some(MTU), Some(MTU - 40)));
+    assert_eq!(
+        (explanation.mtu.map(|mtu| mtu.bytes), after.mss_bytes),
+        (Some(MTU), Some(MTU - 40))
+    );
 }
 
 #[test]
@@ -126,6 +129,24 @@ fn authentication_header_forbids_remapping() {
 
     assert_eq!(dropped(&changed).0, DropReason::AddressAuthenticated);
     assert_eq!(kept.outcome, Outcome::Sent);
+}
+
+#[test]
+fn the_path_to_the_peer_limits_the_size() {
+    let world = World::new();
+    let sized =
+        |source, destination| Question { size: Some(MTU), ..outbound(source, destination, UDP) };
+    let ipv4 = sized("10.1.0.9", "10.71.2.7");
+    assert_eq!(world.ask(&ipv4).outcome, Outcome::Sent);
+
+    let path = PathMtu { bytes: 1216, source: PathMtuSource::Probe };
+    let peer = world.ask(&ipv4).peer.unwrap();
+    world.engine.control.current().by_key(peer.public_key).unwrap().learn_path_mtu(path);
+    let narrow = world.ask(&ipv4);
+    assert_eq!((narrow.mtu, narrow.outcome), (Some(path), Outcome::TooBig));
+    // Every link carries an IPv6 packet of 1280 bytes (RFC 8200 section 5), whole or in fragments of the tunnel.
+    let ipv6 = world.ask(&sized("fd00:1::9", "fd00:10:71::7"));
+    assert_eq!(ipv6.mtu, Some(PathMtu { bytes: 1280, ..path }));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use strait_packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp}
 use strait_wg::PresharedKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
+use strait_wg::{PathMtu, PathMtuSource, PrivateKey, PublicKey};
 
 const AUTHENTICATION_HEADER: u8 = 51;
 
@@ -153,7 +153,7 @@ fn mss_is_clamped_in_both_directions() {
 
     let out = world.outbound(&syn(pod(false), local(false, 7), 1460));
     let back = world.inbound(&syn(remote(true, 7), pod(true), 1440));
-    world.peer().learn_path_mtu(1300);
+    world.peer().learn_path_mtu(PathMtu { bytes: 1300, source: PathMtuSource::Route });
     let learned = world.outbound(&syn(pod(false), local(false, 7), 1460));
 
     assert_eq!(out, Ok(syn(pod(false), remote(false, 7), 1340 - 40).build()));

@@ -320,10 +320,11 @@ fn a_black_hole_heals_within_two_seconds() {
 
 /// Until both gateways know it.
 fn wait_for_path_mtu(peering: &Peering, bytes: &str, most: Duration) {
+    let source = if bytes == "1340" { "device" } else { "probe" };
     for (fed, peer) in [(&peering.in_rome, "milan"), (&peering.in_milan, "rome")] {
         let name = format!("the path to {peer} carries {bytes} bytes");
         wait_until(name, most, || {
-            let labels = [("peer", peer)];
+            let labels = [("peer", peer), ("source", source)];
             Ok(fed.metrics().value("strait_peer_path_mtu_bytes", &labels) == Some(bytes))
         })
         .unwrap();

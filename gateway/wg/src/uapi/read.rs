@@ -126,6 +126,8 @@ impl PeerReport {
             "strait_name" => self.name = Some(plain(value)?),
             "strait_rtt_us" => self.rtt = Some(Duration::from_micros(value::number(value)?)),
             "strait_path_mtu" => self.path_mtu_bytes = Some(value::number(value)?),
+            // A version that knows another source may be read.
+            "strait_path_mtu_source" => self.path_mtu_source = value.parse().ok(),
             "strait_staged_packets" => self.staged_packets = value::number(value)?,
             "strait_unanswered" => self.unanswered = value::number(value)?,
             _ => {}

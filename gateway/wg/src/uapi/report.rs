@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::value::{push_key, push_line};
 use crate::key::KEY_LEN;
-use crate::{PresharedKey, PrivateKey, PublicKey};
+use crate::{PathMtuSource, PresharedKey, PrivateKey, PublicKey};
 use strait_packet::DropReason;
 
 /// The longest text of a device without its peers and drops, in bytes.
@@ -94,6 +94,8 @@ pub struct PeerReport {
     pub rtt: Option<Duration>,
     /// Path MTU: the largest inner packet, in bytes.
     pub path_mtu_bytes: Option<u16>,
+    /// What limits the path MTU.
+    pub path_mtu_source: Option<PathMtuSource>,
     /// Staged packets.
     pub staged_packets: u64,
     /// Handshake initiations since the last one that was answered.
@@ -166,6 +168,7 @@ impl PeerReport {
             name: None,
             rtt: None,
             path_mtu_bytes: None,
+            path_mtu_source: None,
             staged_packets: 0,
             unanswered: 0,
         }
@@ -257,6 +260,9 @@ impl PeerReport {
         }
         if let Some(bytes) = self.path_mtu_bytes {
             push_line(text, "strait_path_mtu", bytes);
+        }
+        if let Some(source) = self.path_mtu_source {
+            push_line(text, "strait_path_mtu_source", source);
         }
         push_line(text, "strait_staged_packets", self.staged_packets);
         push_line(text, "strait_unanswered", self.unanswered);
@@ -400,6 +406,7 @@ mod tests {
                     name: name.filter(|name| name.trim() == name),
                     rtt: rtt.map(Duration::from_micros),
                     path_mtu_bytes: mtu,
+                    path_mtu_source: mtu.map(|_| PathMtuSource::Probe),
                     staged_packets: staged,
                     unanswered,
                     ..PeerReport::new(PublicKey::from_bytes(public_key))

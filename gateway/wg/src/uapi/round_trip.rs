@@ -10,7 +10,7 @@ use super::{
     AllowedIp, Changes, Configuration, DeviceReport, Drops, Operation, Peer, PeerChange,
     PeerReport, Report, RequestParser, Step,
 };
-use crate::{PresharedKey, PrivateKey, PublicKey};
+use crate::{PathMtuSource, PresharedKey, PrivateKey, PublicKey};
 
 proptest! {
     #[test]
@@ -74,6 +74,7 @@ impl Device {
             name: Some(self.name.clone()),
             rtt: Some(Duration::from_micros(self.count)),
             path_mtu_bytes: Some(1280),
+            path_mtu_source: Some(PathMtuSource::Route),
             staged_packets: self.count,
             unanswered: 3,
         });

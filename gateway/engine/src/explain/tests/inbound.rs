@@ -13,7 +13,7 @@ fn inbound_packet_is_delivered_with_remapped_source() {
     assert_eq!(explanation.routing, Some(Routing::Rule(milan_rule())));
     assert_eq!(after.packet, summary("10.71.2.7", "10.1.0.9", TCP));
     assert_eq!(after.mss_bytes, Some(MTU - 40));
-    assert_eq!(explanation.mtu_bytes, None);
+    assert_eq!(explanation.mtu, None);
     assert_eq!(explanation.may_send, ["milan", "genoa"]);
 }
 
