@@ -202,7 +202,7 @@ pub(crate) async fn remains_without_an_operator_are_reported(world: &World) {
     world.local.put::<Network>(IN_LOCAL, "milan-pod", network(&[])).await;
 
     reset(&pair_of(world), true, report.session()).await.unwrap();
-    assert_eq!(report.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
+    assert_eq!(report.lines().last().unwrap(), "(remote) Network configuration already deleted");
 }
 
 pub(crate) async fn an_api_server_that_restarts_is_waited_for(mut world: World) {
