@@ -27,6 +27,15 @@ pub enum PathMtuSource {
 impl PathMtuSource {
     const ALL: [Self; 3] = [Self::Device, Self::Route, Self::Probe];
 
+    /// Its place in [`Self::ALL`].
+    const fn index(self) -> u8 {
+        match self {
+            Self::Device => 0,
+            Self::Route => 1,
+            Self::Probe => 2,
+        }
+    }
+
     /// Its name, as in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -76,7 +85,7 @@ impl SharedPathMtu {
     pub(super) fn set(&self, PathMtu { bytes, source }: PathMtu) {
         let [high, low] = bytes.to_be_bytes();
 
-        self.0.store(u32::from_be_bytes([0, source as u8, high, low]), Ordering::Relaxed);
+        self.0.store(u32::from_be_bytes([0, source.index(), high, low]), Ordering::Relaxed);
     }
 }
 
