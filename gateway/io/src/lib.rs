@@ -18,7 +18,7 @@ mod worker;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::JoinHandle;
@@ -213,7 +213,7 @@ impl Gateway {
             let udp = Arc::clone(&udp);
             move |shared| inbound::run(&shared, inbound, udp, wait, relay, workers)
         })?);
-        let (wait, waker) = wait_for(Some(shared.tun.as_fd()))?;
+        let (wait, waker) = wait_for(shared.tun.queues())?;
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
             outbound::run(&shared, outbound, wait, workers);
         })?);

@@ -7,11 +7,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::clock;
 use super::pool::Sealers;
 use super::tun::FrameBuffer;
+use super::tun::turns::{Turn, Turns};
 use super::worker::{ExitGuard, Shared, Sink, Wait, start};
 use strait_engine::Outbound;
 use strait_engine::outbound::Disposition;
@@ -34,43 +35,92 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
     let sealers = Sealers::new(workers, Arc::clone(&shared.accounts.outbound), &start);
     let mut direction = Direction::new(outbound, sealers, &**shared);
 
+    let mut turns = Turns::new();
+
     while !shared.is_stopping() {
         wait.wait();
+        wait.readable().for_each(|queue| turns.handle_readable(queue));
         while !shared.is_stopping() {
-            match shared.tun.read(&mut frame) {
-                Ok(Some((virtio, len))) => {
-                    let disposition =
-                        direction.handle_frame(&virtio, &mut frame, len, clock::now());
-                    let outbound = &direction.outbound;
-                    match disposition {
-                        Disposition::Taken => {}
-                        Disposition::Hairpin => {
-                            let packet = frame.packet_mut().get_mut(..len).unwrap_or_default();
-                            let write = |virtio: &_, packet: &_| shared.tun.write(virtio, packet);
-                            outbound.handle_hairpin(&virtio, packet, write);
-                        }
-                        Disposition::Reply => {
-                            let reply = outbound.reply();
-                            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
-                            outbound.handle_reply(is_written);
-                        }
-                    }
+            let Some(turn) = turns.next() else {
+                if !direction.advance() {
+                    break;
                 }
-                Ok(None) => direction.handle_unreadable_frame(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !direction.advance() {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                look(&mut wait, &mut turns);
+                continue;
+            };
+            match read_turn(shared, turn, &mut frame, &mut direction) {
+                Ok(true) => turns.handle_empty(turn.queue),
+                Ok(false) => turns.handle_rest(turn.queue),
                 Err(error) => {
                     direction.handle_idle();
                     tracing::error!(%error, "the TUN device cannot be read any more");
                     return;
                 }
             }
+            if turns.is_bulk_next() {
+                look(&mut wait, &mut turns);
+            }
         }
         direction.handle_idle();
+    }
+}
+
+/// Notes which queues have frames by now.
+fn look(wait: &mut Wait, turns: &mut Turns) {
+    wait.wait_for(Duration::ZERO);
+    wait.readable().for_each(|queue| turns.handle_readable(queue));
+}
+
+/// Reads a queue for a turn. Returns whether it is empty.
+fn read_turn(
+    shared: &Shared,
+    mut turn: Turn,
+    frame: &mut FrameBuffer,
+    direction: &mut Direction<'_, Shared>,
+) -> io::Result<bool> {
+    loop {
+        let len = match shared.tun.read(turn.queue, frame) {
+            Ok(Some((virtio, len))) => {
+                handle(shared, &virtio, len, frame, direction);
+                len
+            }
+            Ok(None) => {
+                direction.handle_unreadable_frame();
+                0
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        if !turn.handle_frame(len) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Handles the packet of `len` bytes in `frame`.
+#[inline]
+fn handle(
+    shared: &Shared,
+    virtio: &VirtioHeader,
+    len: usize,
+    frame: &mut FrameBuffer,
+    direction: &mut Direction<'_, Shared>,
+) {
+    let disposition = direction.handle_frame(virtio, frame, len, clock::now());
+    let outbound = &direction.outbound;
+    match disposition {
+        Disposition::Taken => {}
+        Disposition::Hairpin => {
+            let packet = frame.packet_mut().get_mut(..len).unwrap_or_default();
+            let write = |virtio: &_, packet: &_| shared.tun.write(virtio, packet);
+            outbound.handle_hairpin(virtio, packet, write);
+        }
+        Disposition::Reply => {
+            let reply = outbound.reply();
+            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
+            outbound.handle_reply(is_written);
+        }
     }
 }
 

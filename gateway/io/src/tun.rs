@@ -1,15 +1,28 @@
 //! The TUN device: each read and each write transfers one frame of up to 64 KiB.
 //!
-//! `tun-rs` creates and configures the device. Reads and writes are plain vectored calls on its descriptor, because a
+//! `tun-rs` creates and configures the device. Reads and writes are plain vectored calls on its descriptors, because a
 //! frame must stay whole: the virtio header in front of it describes its offloads.
+//!
+//! The device has a queue for each of 32 groups of [flows](flow), which [take turns](turns): the packets of a flow do not
+//! wait behind the megabytes that a bulk transfer keeps in the device. One thread reads them all, and a flow stays in its
+//! queue, so nothing is reordered. Pings beside one TCP stream, four times 7 s each with and without, both gateways and
+//! the load on two cores: median 1.4 in place of 2.8 ms, 99th percentile 5.4 in place of 6.4 ms; what is left is mostly
+//! the scheduler's. TCP 1.009 [0.989, 1.033], CPU per GB 1.002 [0.995, 1.024] (80 pairs).
+
+mod flow;
+pub(super) mod turns;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::sys;
@@ -28,14 +41,18 @@ const ALIGNMENT_PAD_BYTES: usize = 6;
 /// Slices of one vectored write: virtio header, packet header, and payloads of the segments.
 const MAX_SLICES: usize = MAX_SEGMENTS + 2;
 
-/// Length of the device's transmit queue in packets: 10 ms of full-size frames.
+/// Length of each queue in packets: 10 ms of full-size frames.
 const TRANSMIT_QUEUE_LEN: u32 = 1000;
+
+/// Queues of a new device. Of this many pairs of flows one has to share a queue.
+const QUEUES: usize = 32;
 
 /// The device, shared by the thread that reads and the thread that writes.
 pub(super) struct Tun {
-    // Keeps the device alive; all traffic goes through `file`, a descriptor of the same queue.
-    _device: SyncDevice,
-    file: File,
+    // The device exists as long as one of them is open.
+    queues: Vec<File>,
+    // Keeps other gateways from the device.
+    _name: UnixDatagram,
     merges_tcp: AtomicBool,
     merges_udp: AtomicBool,
 }
@@ -49,11 +66,14 @@ impl Tun {
             _ => StartError::Device { interface: settings.interface.clone(), source },
         };
 
+        let reserved_name = reserve(&name).map_err(failed)?;
+        // The administrator may have created it, with one queue.
+        let exists = if_nametoindex(name.as_str()).is_ok();
         let device = DeviceBuilder::new()
             .name(name)
             .mtu(settings.mtu_bytes)
             .with(|builder| {
-                builder.offload(true);
+                builder.offload(true).multi_queue(!exists);
             })
             .enable(false)
             .build_sync()
@@ -62,16 +82,33 @@ impl Tun {
         if let Err(error) = device.set_tx_queue_len(TRANSMIT_QUEUE_LEN) {
             tracing::debug!(%error, "the device keeps its default transmit queue");
         }
+        let mut queues = vec![queue(&device).map_err(failed)?];
+        for _ in 1..if exists { 1 } else { QUEUES } {
+            let next = device.try_clone().and_then(|next| queue(&next));
+            queues.push(next.map_err(failed)?);
+        }
+        // For all queues. Opening one has set the offloads of `tun-rs`.
         let (has_tso, has_uso) = choose_offload(device.as_fd(), settings).map_err(failed)?;
-        device.set_nonblocking(true).map_err(failed)?;
-        let file = File::from(device.as_fd().try_clone_to_owned().map_err(failed)?);
 
         Ok(Arc::new(Self {
-            _device: device,
-            file,
+            queues,
+            _name: reserved_name,
             merges_tcp: AtomicBool::new(has_tso),
             merges_udp: AtomicBool::new(has_uso),
         }))
+    }
+
+    /// The queues, for waiting.
+    pub(super) fn queues(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(AsFd::as_fd)
+    }
+
+    /// The queue of the flow of `packet`, for writing.
+    #[inline]
+    fn queue_of(&self, packet: &[u8]) -> io::Result<&File> {
+        let queue = flow::queue_of(packet, self.queues.len());
+
+        self.queues.get(queue).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Kinds of merged frames that the kernel accepts.
@@ -82,18 +119,20 @@ impl Tun {
         }
     }
 
-    /// Reads one frame without waiting. Returns its virtio header and the length of its packet; `None` if it holds no
-    /// packet.
+    /// Reads one frame of a queue without waiting. Returns its virtio header and the length of its packet; `None` if it
+    /// holds no packet.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if there is no frame; any other error means that the device is gone or down.
     pub(super) fn read(
         &self,
+        queue: usize,
         buffer: &mut FrameBuffer,
     ) -> io::Result<Option<(VirtioHeader, usize)>> {
         let room = buffer.bytes.get_mut(ALIGNMENT_PAD_BYTES..).unwrap_or_default();
-        let len = match (&self.file).read(room) {
+        let mut queue = self.queues.get(queue).ok_or(io::ErrorKind::NotConnected)?;
+        let len = match queue.read(room) {
             Err(error) if is_dropped_frame(&error) => return Ok(None),
             result => result?,
         };
@@ -104,9 +143,7 @@ impl Tun {
 
     /// Writes one frame. Returns whether the kernel accepted it.
     pub(super) fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> bool {
-        let virtio = virtio.to_bytes();
-
-        (&self.file).write_vectored(&[IoSlice::new(&virtio), IoSlice::new(packet)]).is_ok()
+        self.write_parts(packet, &[IoSlice::new(&virtio.to_bytes()), IoSlice::new(packet)]).is_ok()
     }
 
     /// Writes all frames of the batch and counts them.
@@ -138,7 +175,8 @@ impl Tun {
             count += 1;
         }
 
-        match (&self.file).write_vectored(slices.get(..count).unwrap_or_default()) {
+        let slices = slices.get(..count).unwrap_or_default();
+        match self.write_parts(frame.header_bytes(), slices) {
             Ok(_) => count_frame(frame, accounts, true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.stop_merging(frame);
@@ -154,10 +192,16 @@ impl Tun {
         for range in frame.members() {
             let packet = bytes.get(range).unwrap_or_default();
             let slices = [IoSlice::new(&plain), IoSlice::new(packet)];
-            let is_written = (&self.file).write_vectored(&slices).is_ok();
+            let is_written = self.write_parts(packet, &slices).is_ok();
             let len = as_u64(packet.len());
             accounts.handle_frame(1, len, is_written);
         }
+    }
+
+    /// Writes one frame to the queue of its flow. `header` is what its packet begins with.
+    #[inline]
+    fn write_parts(&self, header: &[u8], parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.queue_of(header)?.write_vectored(parts)
     }
 
     fn stop_merging(&self, frame: &Frame<'_>) {
@@ -174,13 +218,7 @@ impl Tun {
 
 impl fmt::Debug for Tun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tun").field("file", &self.file).field("merge", &self.merge()).finish()
-    }
-}
-
-impl AsFd for Tun {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        f.debug_struct("Tun").field("queues", &self.queues).field("merge", &self.merge()).finish()
     }
 }
 
@@ -199,6 +237,27 @@ impl FrameBuffer {
     pub(super) fn packet_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(ALIGNMENT_PAD_BYTES + VIRTIO_LEN..).unwrap_or_default()
     }
+}
+
+/// A descriptor of the queue of `device`, which does not wait.
+fn queue(device: &SyncDevice) -> io::Result<File> {
+    device.set_nonblocking(true)?;
+
+    device.as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// Reserves the name of a device in this network namespace for as long as the result lives: any process may attach
+/// further queues to a device with several.
+///
+/// # Errors
+///
+/// `EBUSY` if another process has reserved it.
+fn reserve(name: &str) -> io::Result<UnixDatagram> {
+    let address = SocketAddr::from_abstract_name(format!("strait/tun/{name}"))?;
+
+    UnixDatagram::bind_addr(&address).map_err(|error| {
+        if error.kind() == io::ErrorKind::AddrInUse { Errno::EBUSY.into() } else { error }
+    })
 }
 
 /// Whether the kernel dropped a frame for which it could not build a virtio header, such as one with a segment size but

@@ -24,8 +24,10 @@ use super::udp::Udp;
 use strait_engine::{Accounts, Flows, Forwarding};
 use strait_packet::buffer::TransmitBatch;
 
-const INPUT: Token = Token(0);
-const STOP: Token = Token(1);
+const STOP: Token = Token(usize::MAX);
+
+/// More descriptors than any thread waits for.
+const EVENTS: usize = 64;
 
 /// State that all threads share.
 #[derive(Debug)]
@@ -102,7 +104,7 @@ impl Wait {
     pub(super) fn new<'a>(
         inputs: impl IntoIterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<(Self, Waker)> {
-        let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(8) };
+        let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(EVENTS) };
         let waker = Waker::new(wait.poll.registry(), STOP)?;
         wait.switch([], inputs)?;
 
@@ -119,8 +121,9 @@ impl Wait {
         for before in before {
             registry.deregister(&mut SourceFd(&before.as_raw_fd()))?;
         }
-        for next in next {
-            registry.register(&mut SourceFd(&next.as_raw_fd()), INPUT, Interest::READABLE)?;
+        for (number, next) in next.into_iter().enumerate() {
+            let token = Token(number);
+            registry.register(&mut SourceFd(&next.as_raw_fd()), token, Interest::READABLE)?;
         }
 
         Ok(())
@@ -130,6 +133,16 @@ impl Wait {
     pub(super) fn wait(&mut self) {
         // An interrupted wait counts as a wake-up: the loop looks again.
         let _ = self.poll.poll(&mut self.events, None);
+    }
+
+    /// The descriptors, by their number, that became readable before the last wait ended. One that is not read until
+    /// `WouldBlock` may not be among them again.
+    pub(super) fn readable(&self) -> impl Iterator<Item = usize> {
+        self.events
+            .iter()
+            .map(|event| event.token())
+            .filter(|token| *token != STOP)
+            .map(|Token(number)| number)
     }
 
     /// Waits likewise, but for at most `duration`.

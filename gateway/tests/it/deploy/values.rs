@@ -1,5 +1,6 @@
 //! Values of the chart: each has its effect and its place in the table, and the error names a wrong one.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -69,6 +70,8 @@ fn values() -> Value {
     });
     let mut nodes = of_pods.clone();
     nodes["enabled"] = json!(true);
+    let mut gateways = of_pods.clone();
+    gateways["replicas"] = json!(3);
     let mut operator = of_pods.clone();
     operator["replicas"] = json!(3);
     operator["podDisruptionBudget"] = json!({"enabled": true, "maxUnavailable": "50%"});
@@ -86,7 +89,7 @@ fn values() -> Value {
         },
         "pools": ["172.16.0.0/12", "192.168.0.0/16"],
         "operator": operator,
-        "gateways": of_pods,
+        "gateways": gateways,
         "nodes": nodes,
         "networkPolicy": {
             "enabled": true, "apiServerPorts": [16443],
@@ -133,7 +136,7 @@ fn effects() -> Vec<Effect> {
     };
 
     // Behind their own flags, and the operator's pools.
-    for ((kind, name, pod), flags) in [(operator, 6), (server, 13), (client, 14), (node, 4)] {
+    for ((kind, name, pod), flags) in [(operator, 6), (server, 17), (client, 18), (node, 4)] {
         let mut effect = |rest: &str, wanted| effect(kind, name, &format!("{pod}{rest}"), wanted);
         effect("/spec/containers/0/image", json!("registry.test/strait:1.2.3"));
         effect("/spec/containers/0/imagePullPolicy", json!("Always"));
@@ -147,6 +150,9 @@ fn effects() -> Vec<Effect> {
         effect("/metadata/labels/app.kubernetes.io~1part-of", json!("strait"));
         effect("/metadata/annotations", json!({"owner": "network"}));
         effect(&format!("/spec/containers/0/args/{flags}"), json!("--log-level=debug"));
+    }
+    for (kind, name, _) in [server, client] {
+        effect(kind, name, "/spec/template/spec/deployment/spec/replicas", json!(3));
     }
     let pools = "/spec/template/spec/containers/0/args/5";
     effect(operator.0, operator.1, pools, json!("--pools=172.16.0.0/12,192.168.0.0/16"));
@@ -192,6 +198,40 @@ fn effects() -> Vec<Effect> {
     effect("ConfigMap", "strait-dashboard", "/metadata/annotations/folder", json!("Network"));
 
     effects
+}
+
+#[test]
+fn several_gateway_replicas_elect_the_active_one() {
+    let Some(tools) = Tools::find() else { return };
+    let template = |rendered: &BTreeMap<_, Value>, kind, name| {
+        rendered[&id(kind, "liqo", name)].pointer("/spec/template/spec/deployment/spec").cloned()
+    };
+
+    let one = tools.chart("liqo", &[]);
+    let two = tools.chart("liqo", &["--set=gateways.replicas=2"]);
+
+    for (kind, name) in [
+        ("WgGatewayServerTemplate", "wireguard-server"),
+        ("WgGatewayClientTemplate", "wireguard-client"),
+    ] {
+        let alone = template(&one, kind, name).unwrap();
+        let shared = template(&two, kind, name).unwrap();
+        let label = "/template/metadata/labels/networking.liqo.io~1active";
+        let args = "/template/spec/containers/0/args";
+        assert_eq!((&alone["replicas"], &shared["replicas"]), (&json!(1), &json!(2)));
+        assert_eq!(alone["strategy"], json!({"type": "Recreate"}));
+        let rolling = json!({"maxSurge": 1, "maxUnavailable": 0});
+        assert_eq!(shared["strategy"], json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
+        // A standby that had the label would receive what the active replica has to.
+        assert_eq!((alone.pointer(label), shared.pointer(label)), (Some(&json!("true")), None));
+        let elects = |deployment: &Value| {
+            let args = deployment.pointer(args).and_then(Value::as_array).unwrap();
+            args.contains(&json!("--leader-election=true"))
+        };
+        assert!(!elects(&alone) && elects(&shared));
+        let spread = &shared["template"]["spec"]["topologySpreadConstraints"][0];
+        assert_eq!(spread["labelSelector"], shared["selector"]);
+    }
 }
 
 #[test]
