@@ -82,7 +82,7 @@ fn engine() -> (Engine, PeerConfig) {
     let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
     let engine = Engine::new(
         Arc::new(BoringtunIdentity::new(&own)),
-        strait_engine::Settings { max_flows: 1024, seed: 7, start: Instant::now() },
+        strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: Instant::now() },
     );
     let peer = PeerConfig {
         name: "peer".into(),

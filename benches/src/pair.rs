@@ -130,7 +130,7 @@ fn engine(
     let environment = Environment { lanes, ..Environment::new(epoch, 1420) };
     let mut engine = Engine::new(
         implementation.identity(own, &environment),
-        strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
+        strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now() },
     )
     .expect("1024 flows can be remembered");
     let pods = prefix([10, 244, 0, 0]);

@@ -162,7 +162,7 @@ fn residues(packet: &[u8]) -> Vec<Option<u16>> {
 fn gateway(start: Instant) -> Engine {
     let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
 
-    Engine::new(identity, Settings { max_flows: 64, seed: 7, start }).unwrap()
+    Engine::new(identity, Settings { max_flows: 64, seed: 7, index_seed: 7, start }).unwrap()
 }
 
 #[expect(clippy::unwrap_used, reason = "the configuration is the same each time")]

@@ -193,7 +193,8 @@ fn explain_config(
     question: &Question,
 ) -> anyhow::Result<Explanation> {
     let start = now();
-    let settings = strait_engine::Settings { max_flows: config.max_flows, seed: 0, start };
+    let settings =
+        strait_engine::Settings { max_flows: config.max_flows, seed: 0, index_seed: 0, start };
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
     let Engine { mut control, flows, .. } = Engine::new(identity, settings)?;
     let clamp_mtu = config.mss_clamp.then_some(mtu_bytes);

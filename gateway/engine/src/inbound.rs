@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use remap::{PeerId, Reader};
 
@@ -36,6 +36,9 @@ pub const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
 /// The smallest message, in bytes, that is passed to another thread: opening it takes several times as long as waking
 /// a thread.
 const JOB_MIN_BYTES: usize = 16 * 1024;
+
+/// Data in sessions of a former process is answered with one handshake in this time.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One message of a receiving system call: consecutive datagrams from one source to one address of ours.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +86,8 @@ pub struct Inbound {
     indices: ReceiverIndices,
     /// The last receiver index and its slot: the next one is usually the same.
     last_index: (u32, u32),
+    /// When data in a session of a former process was last answered.
+    former_answered: Option<Instant>,
     flows: Arc<Flows>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -101,6 +106,7 @@ impl Inbound {
             forwarding,
             indices,
             last_index: (0, indices.slot(0)),
+            former_answered: None,
             flows,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -259,8 +265,17 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, indices, last_index, flows, accounts, packets, coalescer, merge } =
-            self;
+        let Self {
+            forwarding,
+            indices,
+            last_index,
+            former_answered,
+            flows,
+            accounts,
+            packets,
+            coalescer,
+            merge,
+        } = self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
@@ -270,6 +285,11 @@ impl Inbound {
         let slot = slot_of(*indices, last_index, receiver_index);
         let Some((id, peer)) = forwarding.by_slot(slot) else {
             account.count_drops(DropReason::UnknownIndex, datagrams);
+            if indices.is_former(slot)
+                && let [peer] = forwarding.peers()
+            {
+                answer_former(peer, received.path, former_answered, now);
+            }
             return;
         };
 
@@ -277,6 +297,9 @@ impl Inbound {
         let opened = peer.tunnel.open(slot, run, received.stride, packets, now);
         count(account, &opened);
         if opened.authentic == 0 {
+            if indices.is_former(slot) {
+                answer_former(peer, received.path, former_answered, now);
+            }
             return;
         }
         note_authentic(peer, &opened, received.path, out, now);
@@ -304,6 +327,20 @@ fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32)
     }
 
     last.1
+}
+
+/// Requests a handshake with a peer that still sends in a session which a former process had: a container that was
+/// replaced, or another replica. Behind a NAT or a Service that source is the only address at which it can be reached.
+///
+/// A peer with a session needs none. A replayed datagram makes us send two initiations a second at most, and a
+/// guessed index is none of ours.
+#[cold]
+fn answer_former(peer: &Peer, path: Path, answered: &mut Option<Instant>, now: Instant) {
+    let is_due = answered.is_none_or(|last| now.saturating_duration_since(last) >= ANSWER_INTERVAL);
+    if is_due && !peer.tunnel.session().is_established {
+        *answered = Some(now);
+        peer.endpoints.request_handshake_at(path.remote);
+    }
 }
 
 /// Records that authentic datagrams came from the peer on `path`.

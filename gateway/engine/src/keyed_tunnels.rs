@@ -416,7 +416,11 @@ mod tests {
     }
 
     fn engine_with(identity: Arc<dyn Identity>) -> Engine {
-        Engine::new(identity, Settings { max_flows: 1024, seed: 7, start: Instant::now() }).unwrap()
+        Engine::new(
+            identity,
+            Settings { max_flows: 1024, seed: 7, index_seed: 7, start: Instant::now() },
+        )
+        .unwrap()
     }
 
     /// Time advances to each of `moments`.

@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn engine(identity: &Arc<dyn Identity>, start: Instant) -> Engine {
-        let settings = Settings { max_flows: 1024, seed: 7, start };
+        let settings = Settings { max_flows: 1024, seed: 7, index_seed: 7, start };
 
         Engine::new(Arc::clone(identity), settings).unwrap()
     }

@@ -99,6 +99,8 @@ pub struct Settings {
     pub max_flows: u32,
     /// Seed for choices that must be unpredictable from outside.
     pub seed: u64,
+    /// The seed of receiver indices: [`ReceiverIndices::seed_of`] the private key, or anything unpredictable.
+    pub index_seed: u64,
     /// Start of the engine. No packet is earlier.
     pub start: Instant,
 }
@@ -130,7 +132,7 @@ impl Engine {
         let (publisher, reader) = remap::channel(Forwarding::default());
         let accounts = Accounts::default();
         let indices = if identity.uses_slot_indices() {
-            ReceiverIndices::secret(settings.seed)
+            ReceiverIndices::secret(settings.index_seed)
         } else {
             ReceiverIndices::plain()
         };

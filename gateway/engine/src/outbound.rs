@@ -521,7 +521,7 @@ mod tests {
 
     fn engine() -> Engine {
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = Settings { max_flows: 1024, seed: 1, start: start() };
+        let settings = Settings { max_flows: 1024, seed: 1, index_seed: 1, start: start() };
 
         Engine::new(identity, settings).unwrap()
     }

@@ -33,7 +33,7 @@ use clock::Calendar;
 use strait_engine::{Control, Engine, Forwarding};
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
-use strait_wg::{PathMtu, PrivateKey, PublicKey};
+use strait_wg::{PathMtu, PrivateKey, PublicKey, ReceiverIndices};
 use tun::Tun;
 use udp::Udp;
 use worker::{Shared, Wait};
@@ -166,6 +166,7 @@ impl Gateway {
             strait_engine::Settings {
                 max_flows: settings.max_flows,
                 seed: random(),
+                index_seed: ReceiverIndices::seed_of(private_key),
                 start: clock::now(),
             },
         )?;

@@ -172,7 +172,7 @@ fn engines(implementation: strait_wg::Engine) -> [Engine; 2] {
     [(0, 1), (1, 0)].map(|(own, other)| {
         let mut engine = Engine::new(
             implementation.identity(&keys[own], &environment),
-            strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
+            strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now() },
         )
         .unwrap();
         let remote = "10.244.0.0/16".parse().unwrap();

@@ -64,7 +64,11 @@ fn a_peer_frees_the_memory_of_its_session() {
 fn engine(own: &PrivateKey, now: Instant) -> Engine {
     let identity: Arc<_> = strait_wg::Engine::Native.identity(own, &environment(now));
 
-    Engine::new(identity, strait_engine::Settings { max_flows: 1024, seed: 7, start: now }).unwrap()
+    Engine::new(
+        identity,
+        strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now },
+    )
+    .unwrap()
 }
 
 fn peer(key: &PrivateKey) -> PeerConfig {

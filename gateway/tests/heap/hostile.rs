@@ -123,7 +123,8 @@ impl World {
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let sides = [MILAN, ROME].map(|own| {
             let identity = strait_wg::Engine::Native.identity(&keys[own], &environment);
-            let settings = strait_engine::Settings { max_flows: 16, seed: 7, start: now };
+            let settings =
+                strait_engine::Settings { max_flows: 16, seed: 7, index_seed: 7, start: now };
             let mut engine = Engine::new(identity, settings).unwrap();
             let pods = if own == MILAN { "10.2.0.0/16" } else { "10.1.0.0/16" };
             let peer = PeerConfig {

@@ -134,7 +134,8 @@ impl Pair {
 
         let start = Instant::now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = strait_engine::Settings { max_flows: 1 << 16, seed: 7, start };
+        let settings =
+            strait_engine::Settings { max_flows: 1 << 16, seed: 7, index_seed: 7, start };
         let mut engine = Engine::new(identity, settings).unwrap();
         let prefix = |net: ipnet::IpNet| Prefix::new(net.network(), net.prefix_len()).unwrap();
         let rules: Vec<_> = remaps

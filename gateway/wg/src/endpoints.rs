@@ -55,6 +55,8 @@ pub struct Endpoints {
     in_use: ArcSwapOption<Path>,
     events: Arc<EndpointEvents>,
     candidates: ArcSwap<Vec<SocketAddr>>,
+    /// Where the peer still sends data in a session that a former process had. Until a handshake completes.
+    former: ArcSwapOption<SocketAddr>,
     /// The endpoint was removed from the candidates.
     is_withdrawn: AtomicBool,
     is_handshake_requested: AtomicBool,
@@ -173,6 +175,12 @@ impl Endpoints {
         self.events.handshake_requests.fetch_add(1, Ordering::Release);
     }
 
+    /// Requests a handshake at the source of data in a session that a former process had, too.
+    pub fn request_handshake_at(&self, source: SocketAddr) {
+        self.former.store(Some(Arc::new(source)));
+        self.request_handshake();
+    }
+
     /// What [`Self::poll_handshake_request`] would return, without clearing it.
     #[must_use]
     pub fn is_handshake_requested(&self) -> bool {
@@ -197,6 +205,9 @@ impl Endpoints {
                 addresses.push(*candidate);
             }
         }
+        if let Some(former) = self.former.load().as_deref().filter(|it| !addresses.contains(it)) {
+            addresses.push(*former);
+        }
 
         addresses
     }
@@ -219,6 +230,7 @@ impl Endpoints {
 
     /// A handshake completed, or the keys changed.
     pub fn reset_unanswered(&self) {
+        self.former.store(None);
         self.unanswered.store(0, Ordering::Relaxed);
     }
 

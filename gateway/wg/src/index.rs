@@ -3,7 +3,11 @@
 //! Every datagram carries its receiver index in clear. If an observer could read slots there, it could tell that two
 //! sessions, perhaps from two networks, belong to one peer, and how many peers there are; an attacker who sees no
 //! traffic could guess an index and make us try keys. So an index is a slot and the number of a handshake,
-//! enciphered with a key of this process: it looks random.
+//! enciphered with a key that only we know: it looks random.
+//!
+//! That key is derived from the private key of the gateway. A process that takes over from another one recognizes the
+//! indices that the former process has given out, and answers data in sessions that it does not have with a handshake
+//! ([`is_former`](ReceiverIndices::is_former)).
 //!
 //! The cipher is Speck32/64, because its block is as long as an index: R. Beaulieu et al., The Simon and
 //! Speck Families of Lightweight Block Ciphers, IACR ePrint 2013/404. It protects no content: breaking it reveals
@@ -13,8 +17,13 @@ use std::fmt;
 
 use blake2::{Blake2s256, Digest as _};
 
+use super::PrivateKey;
+
 /// The lower bits of an index before enciphering: they distinguish the sessions of a tunnel.
 const SESSION_BITS: u32 = 8;
+
+/// A gateway with one peer uses the first slots only, one for each pair of keys that was in use.
+const FORMER_SLOTS: u32 = 256;
 
 const ROUNDS: usize = 22;
 
@@ -44,6 +53,25 @@ impl ReceiverIndices {
         let key = std::array::from_fn(|_| words.next().unwrap_or_default());
 
         Self { round_keys: Some(expand(key)) }
+    }
+
+    /// The seed for [`Self::secret`] of every process that has this private key.
+    #[must_use]
+    pub fn seed_of(private_key: &PrivateKey) -> u64 {
+        let digest: [u8; 32] = Blake2s256::new()
+            .chain_update(b"strait receiver indices of a private key")
+            .chain_update(*private_key.to_bytes())
+            .finalize()
+            .into();
+
+        digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Whether a process with the same seed has probably given out an index with this `slot`. A guessed index passes
+    /// with a chance of 2^-16.
+    #[must_use]
+    pub fn is_former(&self, slot: u32) -> bool {
+        self.round_keys.is_some() && slot < FORMER_SLOTS
     }
 
     /// The slot of an `index` that we have chosen, below 2^24. Other indices give any slot.
@@ -176,6 +204,19 @@ mod tests {
         });
         // Of 256 random bytes about 162 differ; not enciphered it would be 1 and 256.
         assert!((130..195).contains(&upper) && (130..195).contains(&lower), "{upper}, {lower}");
+    }
+
+    #[test]
+    fn processes_with_one_private_key_share_indices() {
+        let [key, other] = [PrivateKey::generate(), PrivateKey::generate()];
+        let of = |key: &PrivateKey| ReceiverIndices::secret(ReceiverIndices::seed_of(key));
+
+        let index = IndexSlot::new(3, of(&key)).index(9);
+
+        assert_eq!(of(&key).slot(index), 3);
+        assert!(of(&key).is_former(3) && !of(&key).is_former(256));
+        assert_ne!(ReceiverIndices::seed_of(&key), ReceiverIndices::seed_of(&other));
+        assert!(!ReceiverIndices::plain().is_former(3));
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl World {
     fn with(masquerade: Vec<IpAddr>) -> Self {
         let start = now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = Settings { max_flows: 1024, seed: 7, start };
+        let settings = Settings { max_flows: 1024, seed: 7, index_seed: 7, start };
         let engine = Engine::new(identity, settings);
         let host_map = |internal, external| HostMap::new(ip(internal), ip(external)).unwrap();
         let cluster = Cluster {

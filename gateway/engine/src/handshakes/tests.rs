@@ -100,19 +100,7 @@ fn spare_port_in_use_is_kept_for_handshakes() {
 fn spare_port_session_is_renewed_from_listen_port() {
     let mut hub = Hub::new(0, Some(25));
     let peer = identity(hub.now);
-    let own = hub.engine.control.keyring.keys().current.identity.public_key();
-    let tunnel =
-        peer.tunnel(&PeerKeys { public_key: own, preshared_key: None }, IndexSlot::from(1));
-    let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
-    let config = PeerConfig { keys, ..hub.peer(0) };
-    hub.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
-    let (initiation, sent_by) = hub.sent(TICK).remove(0);
-    let mut answer = TransmitBatch::default();
-    tunnel.handle_handshake(&initiation, sent_by, &mut answer, hub.now).unwrap();
-    let response = answer.datagrams_behind(0).next().unwrap().0;
-    let path = Path { port: LocalPort::Spare, ..sent_by };
-    let received = Received { bytes: response, stride: response.len(), path, ecn: Ecn::NotEct };
-    hub.engine.handshakes.handle_datagrams(received, hub.now, &mut TransmitBatch::default());
+    hub.connect(&peer, LocalPort::Spare);
 
     let mut sent = Vec::new();
     while sent.len() < 2 {
@@ -171,6 +159,47 @@ fn key_change_starts_no_handshake_with_idle_peers() {
 }
 
 #[test]
+fn data_of_a_former_process_starts_a_handshake() {
+    let mut hub = Hub::new(1, None);
+    let [endpoint] = hub.tick(TICK)[..] else { panic!("one initiation at the start") };
+    let former = ReceiverIndices::secret(hub.index_seed);
+    let moved = SocketAddr::from(([203, 0, 113, 9], 4000));
+
+    // Of a slot that this process has, and of one that it does not have.
+    for index in [IndexSlot::new(0, former).index(9), IndexSlot::new(200, former).index(0)] {
+        hub.receive_data(index, moved);
+        let targets = hub.tick(TICK);
+        assert!(targets.len() == 2 && targets.contains(&endpoint) && targets.contains(&moved));
+        hub.receive_data(index, moved);
+        assert_eq!(hub.tick(TICK), [], "one in half a second");
+        hub.now += Duration::from_millis(500);
+    }
+    for guess in 0..10_000_u32 {
+        hub.receive_data(guess.wrapping_mul(0x9e37_79b9), moved);
+    }
+    assert_eq!(hub.tick(TICK), [], "guessed indices");
+}
+
+#[test]
+fn data_of_a_former_process_leaves_sessions_alone() {
+    let mut hub = Hub::new(0, None);
+    let peer = identity(hub.now);
+    let path = hub.connect(&peer, LocalPort::Listen);
+
+    let former = ReceiverIndices::secret(hub.index_seed);
+    for slot in [0, 200] {
+        hub.receive_data(IndexSlot::new(slot, former).index(9), path.remote);
+        hub.now += Duration::from_secs(1);
+    }
+
+    let sent = hub.sent(TICK);
+    let initiations = sent
+        .iter()
+        .filter(|(datagram, _)| Message::classify(datagram) == Some(Message::Initiation));
+    assert_eq!(initiations.count(), 0);
+}
+
+#[test]
 fn all_directly_received_datagrams_are_counted() {
     let mut hub = Hub::new(0, None);
     let mut out = TransmitBatch::default();
@@ -202,6 +231,7 @@ struct Hub {
     /// Endpoints of each peer.
     candidates: usize,
     now: Instant,
+    index_seed: u64,
     /// How many initiations were sent to each.
     initiations: BTreeMap<SocketAddr, usize>,
 }
@@ -210,11 +240,18 @@ impl Hub {
     #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     fn new(peers: usize, keepalive: Option<u16>) -> Self {
         let now = Instant::now();
-        let settings = Settings { max_flows: 1024, seed: 7, start: now };
+        let index_seed = 7;
+        let settings = Settings { max_flows: 1024, seed: 7, index_seed, start: now };
         let engine = Engine::new(identity(now), settings).unwrap();
-        let initiations = BTreeMap::new();
-        let mut hub =
-            Self { engine, keepalive, preshared_key: None, candidates: 1, now, initiations };
+        let mut hub = Self {
+            engine,
+            keepalive,
+            preshared_key: None,
+            candidates: 1,
+            now,
+            index_seed,
+            initiations: BTreeMap::new(),
+        };
         hub.apply(peers, 1);
 
         hub
@@ -243,6 +280,37 @@ impl Hub {
             clamp_mtu: None,
             persistent_keepalive: self.keepalive.and_then(NonZeroU16::new),
         }
+    }
+
+    /// Establishes a session with `peer` in place of all peers. Its response arrives at `port`.
+    fn connect(&mut self, peer: &Arc<dyn Identity>, port: LocalPort) -> Path {
+        let own = self.engine.control.keyring.keys().current.identity.public_key();
+        let keys = PeerKeys { public_key: own, preshared_key: None };
+        let tunnel = peer.tunnel(&keys, IndexSlot::from(1));
+        let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
+        let config = PeerConfig { keys, ..self.peer(0) };
+        self.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
+        let (initiation, sent_by) = self.sent(TICK).remove(0);
+        let mut answer = TransmitBatch::default();
+        tunnel.handle_handshake(&initiation, sent_by, &mut answer, self.now).unwrap();
+        let response = answer.datagrams_behind(0).next().unwrap().0;
+        let path = Path { port, ..sent_by };
+        let received = Received { bytes: response, stride: response.len(), path, ecn: Ecn::NotEct };
+        self.engine.handshakes.handle_datagrams(received, self.now, &mut TransmitBatch::default());
+
+        path
+    }
+
+    /// A transport data message that no session can open arrives.
+    fn receive_data(&mut self, index: u32, source: SocketAddr) {
+        let mut message = [0; 32];
+        message[0] = 4;
+        message[4..8].copy_from_slice(&index.to_le_bytes());
+        let received =
+            Received { bytes: &message, stride: 32, path: source.into(), ecn: Ecn::NotEct };
+        let out = &mut TransmitBatch::default();
+
+        self.engine.inbound.handle_datagrams(received, self.now, out, |_, _| false);
     }
 
     /// Advances time in ticks. Returns how many initiations were sent.

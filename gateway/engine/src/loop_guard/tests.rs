@@ -278,7 +278,7 @@ impl World {
     #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     fn with(peers: Vec<PeerConfig>) -> Self {
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = Settings { max_flows: 1024, seed: 1, start: Instant::now() };
+        let settings = Settings { max_flows: 1024, seed: 1, index_seed: 1, start: Instant::now() };
         let Engine { mut control, flows, .. } = Engine::new(identity, settings).unwrap();
         control.set_port(PORT);
         control.apply(peers, Table::default());

@@ -201,7 +201,7 @@ impl World {
     fn with_pool(pool: &[&str]) -> Self {
         let start = Instant::now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = Settings { max_flows: 1024, seed: 1, start };
+        let settings = Settings { max_flows: 1024, seed: 1, index_seed: 1, start };
         let Engine { control, flows, .. } = Engine::new(identity, settings).unwrap();
         let pool = pool.iter().map(|address| ip(address)).collect();
         let mut world = Self { control, flows, pool, start };

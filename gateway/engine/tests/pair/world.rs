@@ -139,7 +139,7 @@ impl World {
             let mut side = Side {
                 key: keys[own].clone(),
                 identity: Arc::downgrade(&identity),
-                engine: Engine::new(identity, strait_engine::Settings { max_flows: 1024, seed: 7, start })
+                engine: Engine::new(identity, strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start })
                     .unwrap(),
                 address: addresses[own],
                 others: Vec::new(),
@@ -257,7 +257,7 @@ impl World {
         self.checker.handle_restart(side);
         let identity = ENGINES[side].identity(&self.sides[side].key, environment);
         let settings =
-            strait_engine::Settings { max_flows: 1024, seed: 7 + self.restarts, start: self.now() };
+            strait_engine::Settings { max_flows: 1024, seed: 7 + self.restarts, index_seed: 7, start: self.now() };
         let restarted = &mut self.sides[side];
         restarted.identity = Arc::downgrade(&identity);
         restarted.engine = Engine::new(identity, settings).unwrap();

@@ -34,7 +34,8 @@ pub(super) fn engines() -> [Engine; 2] {
             lanes: Lanes::detect(),
         };
         let identity = strait_wg::Engine::Native.identity(&keys[own], &environment);
-        let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now() };
+        let settings =
+            strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now() };
         let mut engine = Engine::new(identity, settings).unwrap();
         let peer = PeerConfig {
             name: "peer".into(),

@@ -39,7 +39,7 @@ pub(crate) fn measure(count: usize) -> Figures {
     let keys: Vec<_> = (0..count).map(|_| PrivateKey::generate()).collect();
     let messages: Vec<_> = keys.iter().map(|key| initiation(key, own.public_key(), now)).collect();
     let identity = Engine::Native.identity(&own, &environment(now));
-    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
+    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now };
     let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     hub.control.apply(keys.iter().map(|key| peer(key.public_key())).collect(), Table::default());
     let curve = Curve::new();
@@ -77,7 +77,7 @@ pub(crate) fn measure(count: usize) -> Figures {
 pub(crate) fn apply_again(count: u32) -> Duration {
     let now = clock();
     let identity = Engine::Boringtun.identity(&PrivateKey::generate(), &environment(now));
-    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
+    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, index_seed: 7, start: now };
     let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     let peers = |epithet: &str| {
         let named = |number| PeerConfig {
