@@ -150,6 +150,11 @@ class Outside:
 def unpeer(world):
     world.liqoctl(world.rome, "unpeer", "--skip-confirm", remote=world.milan)
     wait_until_gateways_are_gone(world)
+    # Liqo's replicator repeats a request that it may no longer make, after growing pauses, before it lets go of the
+    # identity. A peering that is declared meanwhile is not replicated.
+    wait_until("Liqo has removed the identity of Rome", lambda: world.rome.kubectl(
+        "get", "secrets", "--namespace", tenant(world.milan), "--selector", "liqo.io/identity-type=ControlPlane",
+        "--output", "name") == "", timeout=180)
 
 
 @check("declared objects alone peer the clusters over Strait")
