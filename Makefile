@@ -52,10 +52,17 @@ e2e-liqo: ## The same clusters with genuine Liqo, whose gateways run Strait, fif
 	$(MAKE) --no-print-directory static
 	deploy/e2e/run --liqo --binary "$$($(MAKE) --silent --no-print-directory static-path)"
 
+.PHONY: e2e-outages
+e2e-outages: ## How long pods do not reach each other when something dies, ten times each, an hour
+	@.ci/setup e2e
+	$(MAKE) --no-print-directory static
+	deploy/e2e/run --outages 10 --binary "$$($(MAKE) --silent --no-print-directory static-path)"
+
 .PHONY: e2e-results
-e2e-results: ## Keep the tables of the last make e2e and make e2e-liqo in deploy/e2e
-	@test -f target/e2e/results.md || test -f target/e2e-liqo/results.md || \
-	    { echo "there is no table: run make e2e or make e2e-liqo" >&2; exit 1; }
+e2e-results: ## Keep the tables of the last make e2e, e2e-liqo and e2e-outages in deploy/e2e
+	@test -f target/e2e/results.md || test -f target/e2e-liqo/results.md || test -f target/e2e/outages.md || \
+	    { echo "there is no table: run make e2e, e2e-liqo or e2e-outages" >&2; exit 1; }
+	@! test -f target/e2e/outages.md || cp -v target/e2e/outages.md deploy/e2e/OUTAGES.md
 	@! test -f target/e2e/results.md || cp -v target/e2e/results.md deploy/e2e/RESULTS.md
 	@! test -f target/e2e-liqo/results.md || cp -v target/e2e-liqo/results.md deploy/e2e/RESULTS-liqo.md
 

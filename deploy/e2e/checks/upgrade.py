@@ -25,17 +25,17 @@ def unchanged(world):
 
 @check("an upgrade replaces operator, agents and gateways", is_quick=False)
 def other_tag(world):
-    wanted = "strait:next"
+    return brief(outage_of(world, *world.ways[0], lambda: use_image(world, "strait:next")))
 
-    def to_next():
-        upgrade(world, "--set", "image.tag=next")
-        wait_until("both gateways have the new image", lambda: all(
-            image_of(world.gateway(*way)) == wanted and world.gateway(*way).is_ready for way in world.ways))
-    outage = outage_of(world, *world.ways[0], to_next)
+
+def use_image(world, image):
+    """Upgrades to another tag, until all pods of Strait have it."""
+    upgrade(world, "--set", f"image.tag={image.split(':')[1]}")
+    wait_until("both gateways have the new image", lambda: all(
+        image_of(world.gateway(*way)) == image and world.gateway(*way).is_ready for way in world.ways))
     for cluster in world.clusters:
         for pod in cluster.pods("liqo", "app.kubernetes.io/part-of=strait"):
-            require(image_of(pod) == wanted, f"{pod.name} has {image_of(pod)}")
-    return brief(outage)
+            require(image_of(pod) == image, f"{pod.name} has {image_of(pod)}")
 
 
 @check("the engine boringtun joins the engine native", is_quick=False)

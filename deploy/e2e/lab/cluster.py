@@ -264,6 +264,11 @@ class Pod:
         return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
 
     @property
+    def is_active(self):
+        """Whether it is the active replica of a gateway."""
+        return self.item["metadata"].get("labels", {}).get("networking.liqo.io/active") == "true"
+
+    @property
     def restarts(self):
         return sum(entry["restartCount"] for entry in self.item["status"].get("containerStatuses", []))
 

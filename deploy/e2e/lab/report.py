@@ -57,14 +57,14 @@ class Report:
             if result == "FAILED" and one.is_needed:
                 return
 
-    def table(self, title):
+    def heading(self, title):
+        """The lines that say what ran when and where."""
         revision = run("git", "describe", "--always", "--dirty", check=False)
         cores = run("nproc")
-        lines = [
-            f"# {title}", "",
-            f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}.", "",
-            "| check | result | figure | seconds |", "|---|---|---|---|",
-        ]
+        return [f"# {title}", "", f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}.", ""]
+
+    def table(self, title):
+        lines = [*self.heading(title), "| check | result | figure | seconds |", "|---|---|---|---|"]
         for name, result, figure, seconds in self.rows:
             first = figure.strip().splitlines()[0] if figure.strip() else ""
             lines.append(f"| {name} | {result} | {first.replace('|', '/')} | {seconds:.1f} |")

@@ -29,6 +29,10 @@ class World:
         node.remove_all()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        # Of each gateway.
+        self.replicas = 1
+        # What pings have seen, by event and number of replicas.
+        self.outages = {}
         self.programs = Programs()
         node.make_lan()
         images = folder / "images"
@@ -86,13 +90,14 @@ class World:
         return self.remapped(cluster, other, own)
 
     def gateway(self, cluster, other):
-        """The pod of the gateway of `cluster` to `other`."""
+        """The pod of the gateway of `cluster` to `other`; of several replicas the active one."""
         selector = "networking.liqo.io/component=gateway"
 
         def found():
             pods = cluster.pods(tenant(other), selector)
-            return pods[0] if len(pods) == 1 else None
-        return wait_until(f"{cluster.name} has one gateway", found)
+            active = [pod for pod in pods if pod.is_active] if len(pods) > 1 else pods
+            return active[0] if len(active) == 1 else None
+        return wait_until(f"{cluster.name} has one active gateway", found)
 
     def wait_for_pings(self, timeout=60):
         """Waits until pods of both clusters reach each other."""

@@ -292,7 +292,7 @@ fn a_wrong_value_is_refused_by_name() {
         ("--set=operator.extraArgs={loud}", ["operator/extraArgs/0", "loud"]),
         ("--set=operator.podDisruptionBudget.maxUnavailable=120%", ["maxUnavailable", "120%"]),
         ("--set=networkPolicy.apiServerPorts={70000}", ["apiServerPorts/0", "70,000"]),
-        ("--set=gateways.replicas=2", ["gateways", "'replicas'"]),
+        ("--set=gateways.replicas=0", ["gateways/replicas", "0"]),
         ("--set=monitoring.podMonitors.interval=soon", ["podMonitors/interval", "soon"]),
     ] {
         let output = tools.helm(&["template", "strait", &chart, flag]);

@@ -1,0 +1,111 @@
+"""Gateways with two replicas, of which one is active."""
+
+import os
+import signal
+
+from checks.faults import replace_gateway
+from checks.upgrade import image_of, upgrade, use_image
+from lab.outage import brief, none_lost, outage_of
+from lab.report import check
+from lab.shell import require, wait_until
+from lab.world import tenant
+
+REPLICAS = 2
+
+
+def replicas(cluster, other):
+    return cluster.pods(tenant(other), "networking.liqo.io/component=gateway")
+
+
+def wait_for_replicas(world, count=REPLICAS):
+    def are_ready(cluster, other):
+        pods = replicas(cluster, other)
+        return len(pods) == count and all(pod.is_ready for pod in pods)
+    for cluster, other in world.ways:
+        wait_until(f"{cluster.name} has {count} replicas of its gateway",
+                   lambda cluster=cluster, other=other: are_ready(cluster, other), timeout=120)
+
+
+@check("the chart gives each gateway a second replica", is_quick=False)
+def second_replica(world):
+    def add():
+        upgrade(world, "--set", f"gateways.replicas={REPLICAS}")
+        wait_for_replicas(world)
+        for way in world.ways:
+            world.gateway(*way)
+    outage = outage_of(world, *world.ways[0], add)
+    for cluster, other in world.ways:
+        nodes = {pod.node.name for pod in replicas(cluster, other)}
+        require(len(nodes) == min(REPLICAS, len(cluster.nodes)), f"the replicas of {cluster.name} are on {nodes}")
+    return brief(outage)
+
+
+@check("a standby replaces the client's deleted pod", is_quick=False)
+def client_deleted(world):
+    return none_lost(deleted(world, *world.ways[0]))
+
+
+@check("a standby replaces the server's deleted pod", is_quick=False)
+def server_deleted(world):
+    """Until kube-proxy leads the client to the new pod, that pod keeps what is to be sent, and a part is lost."""
+    return brief(deleted(world, *world.ways[1]))
+
+
+def deleted(world, cluster, other):
+    outage = outage_of(world, *world.ways[0], lambda: replace_gateway(world, cluster, other), settle=5)
+    wait_for_replicas(world)
+    return outage
+
+
+@check("a standby replaces the client's killed process", is_quick=False)
+def client_killed(world):
+    return killed(world, *world.ways[0])
+
+
+@check("a standby replaces the server's killed process", is_quick=False)
+def server_killed(world):
+    return killed(world, *world.ways[1])
+
+
+def killed(world, cluster, other):
+    """The container that restarts may take its Lease back before another replica takes over."""
+    pod = world.gateway(cluster, other)
+
+    def kill():
+        os.kill(pod.pid_of(0), signal.SIGKILL)
+        wait_until("the container runs again", lambda: any(
+            again.name == pod.name and again.restarts > pod.restarts and again.is_ready
+            for again in replicas(cluster, other)))
+    return brief(outage_of(world, *world.ways[0], kill))
+
+
+@check("a standby replaces the replica of a dead node", is_quick=False)
+def node_dead(world):
+    rome, milan = world.ways[0]
+    node = rome.nodes[1]
+    if world.gateway(rome, milan).node is not node:
+        replace_gateway(world, rome, milan)
+        wait_for_replicas(world)
+    require(world.gateway(rome, milan).node is node, f"the active replica is not on {node.name}")
+    try:
+        return brief(outage_of(world, rome, milan, node.stop, settle=3))
+    finally:
+        rome.reboot(node)
+        rome.wait_for_nodes()
+        wait_for_replicas(world)
+
+
+@check("an upgrade replaces two replicas one by one", is_quick=False)
+def upgraded(world):
+    tag = "dev" if image_of(world.gateway(*world.ways[0])) == "strait:next" else "next"
+    outage = outage_of(world, *world.ways[0], lambda: use_image(world, f"strait:{tag}"), settle=5)
+    wait_for_replicas(world)
+    return brief(outage)
+
+
+@check("the chart takes the second replica back", is_quick=False)
+def one_replica(world):
+    def take_back():
+        upgrade(world, "--set", "gateways.replicas=1")
+        wait_for_replicas(world, 1)
+    return brief(outage_of(world, *world.ways[0], take_back))

@@ -1,0 +1,165 @@
+"""How long pods do not reach each other when something dies: the table of OUTAGES.md.
+
+Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
+"""
+
+import os
+import signal
+import statistics
+import time
+
+from checks import install  # noqa: F401
+from checks.faults import replace_gateway
+from checks.replicas import replicas, wait_for_replicas
+from checks.upgrade import image_of, upgrade, use_image
+from lab.outage import outage_of
+from lab.report import check
+from lab.shell import require, wait_until
+
+AWAY_S = 60
+
+
+def client(world):
+    return world.ways[0]
+
+
+def server(world):
+    return world.ways[1]
+
+
+def deleted(side):
+    def event(world):
+        return outage_of(world, *world.ways[0], lambda: replace_gateway(world, *side(world)), settle=2)
+    return event
+
+
+def kill(world, cluster, other):
+    """Kills the process of the active gateway, and returns when its container runs again."""
+    pod = world.gateway(cluster, other)
+    os.kill(pod.pid_of(0), signal.SIGKILL)
+    wait_until("the container runs again", lambda: any(
+        again.name == pod.name and again.restarts > pod.restarts and again.is_ready
+        for again in replicas(cluster, other)), pause=0.1)
+
+
+def killed(side):
+    def event(world):
+        return outage_of(world, *world.ways[0], lambda: kill(world, *side(world)), settle=2)
+    return event
+
+
+def killed_twice(side):
+    """The kubelet waits ten seconds before it starts a container that has ended a second time."""
+    def event(world):
+        def twice():
+            kill(world, *side(world))
+            kill(world, *side(world))
+        outage = outage_of(world, *world.ways[0], twice, settle=2)
+        # A pod that is new has no back-off.
+        for pod in replicas(*side(world)):
+            pod.delete()
+            wait_for_all(world)
+        return outage
+    return event
+
+
+def node_dead(world):
+    rome, milan = client(world)
+    node = rome.nodes[1]
+    if world.gateway(rome, milan).node is not node:
+        replace_gateway(world, rome, milan)
+        wait_for_all(world)
+    require(world.gateway(rome, milan).node is node, f"the active replica is not on {node.name}")
+    outage = outage_of(world, rome, milan, node.stop, settle=3)
+    rome.reboot(node)
+    rome.wait_for_nodes()
+    return outage
+
+
+def upgraded(world):
+    tag = "dev" if image_of(world.gateway(*client(world))) == "strait:next" else "next"
+    return outage_of(world, *world.ways[0], lambda: use_image(world, f"strait:{tag}"), settle=3)
+
+
+def api_servers_away(world):
+    def away():
+        for cluster in world.clusters:
+            cluster.control.end("kube-apiserver", signal.SIGKILL)
+        time.sleep(AWAY_S)
+        for cluster in world.clusters:
+            cluster.api_server()
+        for cluster in world.clusters:
+            wait_until("it is ready", lambda cluster=cluster: cluster.kubectl("get", "--raw", "/readyz") == "ok")
+    return outage_of(world, *world.ways[0], away, settle=5)
+
+
+# In the order of the table; and whether it needs a standby.
+EVENTS = {
+    "the client's pod is deleted": (deleted(client), False),
+    "the server's pod is deleted": (deleted(server), False),
+    "the client's process is killed": (killed(client), False),
+    "the server's process is killed": (killed(server), False),
+    "the client's process is killed twice": (killed_twice(client), False),
+    "the server's process is killed twice": (killed_twice(server), False),
+    "the client's node has no power": (node_dead, True),
+    "the chart upgrades to another image": (upgraded, False),
+    f"the API servers are away for {AWAY_S} s": (api_servers_away, False),
+}
+
+
+def wait_for_all(world):
+    wait_for_replicas(world, world.replicas)
+    world.wait_for_pings()
+
+
+def measure(world):
+    """Runs each event that is possible, and keeps what pings have seen."""
+    for name, (event, needs_standby) in EVENTS.items():
+        if needs_standby and world.replicas == 1:
+            continue
+        for _ in range(world.repetitions):
+            wait_for_all(world)
+            # The last event may have left a session that is a moment old.
+            time.sleep(2)
+            outage = event(world)
+            print(f"    {name}: {outage}", flush=True)
+            world.outages.setdefault(name, {}).setdefault(world.replicas, []).append(outage)
+    return f"{len(EVENTS)} events, {world.repetitions} times each"
+
+
+@check("a second node joins", is_needed=True)
+def second_node(world):
+    world.rome.add_node()
+    wait_for_all(world)
+
+
+@check("outages with one replica")
+def one_replica(world):
+    return measure(world)
+
+
+@check("outages with two replicas")
+def two_replicas(world):
+    upgrade(world, "--set", "gateways.replicas=2")
+    world.replicas = 2
+    return measure(world)
+
+
+def table(world, heading):
+    """In Markdown, below the lines of `heading`."""
+    lines = [*heading, "| event | one replica | two replicas |", "|---|---|---|"]
+    for name in EVENTS:
+        by_replicas = world.outages.get(name, {})
+        lines.append(f"| {name} | {cell(by_replicas.get(1))} | {cell(by_replicas.get(2))} |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(outages):
+    if not outages:
+        return "-"
+    if not any(outage.lost for outage in outages):
+        return "0 lost"
+    gaps = [outage.longest_gap_s for outage in outages]
+    told = sum(bool(outage.errors) for outage in outages)
+    errors = f"; ICMP errors in {told} of {len(outages)}" if told else ""
+    return f"**{statistics.median(gaps):.1f} s** ({min(gaps):.1f} to {max(gaps):.1f}){errors}"
