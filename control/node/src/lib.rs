@@ -24,6 +24,7 @@ mod facts;
 mod finding;
 mod flags;
 mod forwarding;
+mod hand_over;
 mod kernel;
 mod masquerade;
 mod nftables;
