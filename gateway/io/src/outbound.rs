@@ -34,7 +34,6 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
     let start = |worker| start(shared, "sealer", worker);
     let sealers = Sealers::new(workers, Arc::clone(&shared.accounts.outbound), &start);
     let mut direction = Direction::new(outbound, sealers, &**shared);
-
     let mut turns = Turns::new();
 
     while !shared.is_stopping() {

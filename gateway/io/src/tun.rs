@@ -44,7 +44,7 @@ const MAX_SLICES: usize = MAX_SEGMENTS + 2;
 /// Length of each queue in packets: 10 ms of full-size frames.
 const TRANSMIT_QUEUE_LEN: u32 = 1000;
 
-/// Queues of a new device. Of this many pairs of flows one has to share a queue.
+/// Queues of a new device. Two flows share one with a chance of 1 in 32.
 const QUEUES: usize = 32;
 
 /// The device, shared by the thread that reads and the thread that writes.
