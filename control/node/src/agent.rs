@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::facts::Facts;
 use super::flags::{Place, Settings};
 use super::forwarding::{self, Desired, Overlay, VxlanDevice};
-use super::hand_over::ActiveSince;
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::nftables::{self, Outcome, Ruleset, TABLE};
 use super::pages::Report;
@@ -28,7 +26,6 @@ pub(super) struct Agent {
     settings: Settings,
     kernel: Kernel,
     objects: Option<Objects>,
-    active_since: ActiveSince,
     report: watch::Sender<Report>,
     facts: watch::Sender<Facts>,
     /// Whether the last round left nothing to do.
@@ -50,15 +47,7 @@ impl Agent {
         report: watch::Sender<Report>,
         facts: watch::Sender<Facts>,
     ) -> Self {
-        Self {
-            settings,
-            kernel,
-            objects: None,
-            active_since: ActiveSince::default(),
-            report,
-            facts,
-            is_settled: true,
-        }
+        Self { settings, kernel, objects: None, report, facts, is_settled: true }
     }
 
     /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
@@ -79,9 +68,6 @@ impl Agent {
 
     /// One round. Without objects nothing is done: the routes of a former process stay in force.
     pub(super) async fn sync(&mut self) {
-        if let Some(objects) = &mut self.objects {
-            objects.recently_active = self.active_since.recent(&objects.pods, Instant::now());
-        }
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
         let Round { desired: wanted, changed, failures } =
@@ -91,8 +77,7 @@ impl Agent {
             };
 
         // Problems of routes may pass by themselves, as when the network of a pod is being created.
-        self.is_settled =
-            failures.is_empty() && wanted.problems.is_empty() && !plan.is_handing_over;
+        self.is_settled = failures.is_empty() && wanted.problems.is_empty();
         let of_objects = plan.problems.iter().map(ToString::to_string);
         let problems: Vec<String> =
             of_objects.chain(wanted.problems.iter().map(ToString::to_string)).collect();

@@ -171,7 +171,7 @@ mod tests {
                 .iter()
                 .map(|node| Arc::new(serde_json::from_value(node.clone()).unwrap()))
                 .collect(),
-            ..Objects::default()
+            agents: Vec::new(),
         }
     }
 

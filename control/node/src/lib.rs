@@ -24,7 +24,6 @@ mod facts;
 mod finding;
 mod flags;
 mod forwarding;
-mod hand_over;
 mod kernel;
 mod masquerade;
 mod nftables;

@@ -63,7 +63,6 @@ impl Watch {
                 pods: self.pods.state(),
                 nodes: self.nodes.state(),
                 agents: self.agents.state(),
-                ..Objects::default()
             }),
             Err(error) => Update::Unreachable(error),
         }

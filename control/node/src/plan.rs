@@ -49,8 +49,6 @@ pub struct Objects {
     pub nodes: Vec<Arc<Node>>,
     /// The agent pods, from the namespace in which this one runs; none where it runs outside of pods.
     pub agents: Vec<Arc<Pod>>,
-    /// The UIDs of the pods of gateways that became active a moment ago.
-    pub recently_active: BTreeSet<String>,
 }
 
 /// The next hop for a prefix.
@@ -99,8 +97,6 @@ pub struct Plan {
     pub problems: Vec<Problem>,
     /// The `Configuration`s without an active gateway pod: not a problem, as it may be so for a moment.
     pub without_gateway: BTreeSet<ObjectName>,
-    /// Whether a route stays with the former pod of its gateway for a moment.
-    pub is_handing_over: bool,
     /// Whether all `Configuration`s could be read. If not, a missing prefix may belong to one of the others.
     pub is_complete: bool,
 }
@@ -122,7 +118,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
         plan.problems.push(Problem::OwnNode { node: own.to_owned() });
     }
 
-    let gateways = Gateways::new(&objects.pods, &objects.recently_active);
+    let gateways = Gateways::new(&objects.pods);
     plan.other_places = gateways.all_places(own, &plan);
     let taken = OwnPrefixes::new(objects);
     plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
@@ -138,12 +134,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                         plan.problems.push(Problem::Shared { object, prefix, by });
                         continue;
                     }
-                    let hop = if gateways.is_handing_over(configuration) {
-                        plan.is_handing_over = true;
-                        Ok(Hop::Former)
-                    } else {
-                        gateways.hop(configuration, prefix, own, &plan)
-                    };
+                    let hop = gateways.hop(configuration, prefix, own, &plan);
                     let hop = hop.unwrap_or_else(|problem| {
                         match problem {
                             Some(problem) => plan.problems.push(*problem),

@@ -1,6 +1,6 @@
 //! Where the gateway of a remote cluster is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,33 +14,18 @@ use strait_plan::objects::{ObjectName, cluster_id};
 
 use super::{Hop, Places, Plan, Problem};
 
-/// The pods of gateways that have not ended, by namespace; and which became active a moment ago.
-pub(super) struct Gateways<'a> {
-    pods: BTreeMap<&'a str, Vec<&'a Pod>>,
-    recently_active: &'a BTreeSet<String>,
-}
+/// The pods of gateways that have not ended, by namespace.
+pub(super) struct Gateways<'a>(BTreeMap<&'a str, Vec<&'a Pod>>);
 
 impl<'a> Gateways<'a> {
-    pub(super) fn new(pods: &'a [Arc<Pod>], recently_active: &'a BTreeSet<String>) -> Self {
+    pub(super) fn new(pods: &'a [Arc<Pod>]) -> Self {
         let mut gateways = BTreeMap::<_, Vec<_>>::new();
         for pod in pods.iter().filter(|pod| is_there(pod)) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             gateways.entry(namespace).or_default().push(&**pod);
         }
 
-        Self { pods: gateways, recently_active }
-    }
-
-    /// Whether a pod that ends still forwards for its successor, which has become active a moment ago and has removed
-    /// the label from it.
-    pub(super) fn is_handing_over(&self, configuration: &Configuration) -> bool {
-        let is_ending = |pod: &Pod| {
-            pod.metadata.deletion_timestamp.is_some() && !active::is_active(pod) && is_running(pod)
-        };
-        let active = self.active(configuration).and_then(|pod| pod.metadata.uid.as_ref());
-
-        active.is_some_and(|uid| self.recently_active.contains(uid))
-            && self.of(configuration).any(is_ending)
+        Self(gateways)
     }
 
     /// The next hop from the node `own` for `prefix`, one of `configuration`; `plan` has all nodes.
@@ -84,7 +69,7 @@ impl<'a> Gateways<'a> {
 
     /// Where any gateway may be.
     pub(super) fn all_places(&self, own: &str, plan: &Plan) -> Places {
-        places(self.pods.values().flatten().copied(), own, plan)
+        places(self.0.values().flatten().copied(), own, plan)
     }
 
     /// The pod that carries the packets of `configuration`. Of several, as during a rollout, a ready one, and of those
@@ -99,7 +84,7 @@ impl<'a> Gateways<'a> {
     fn of(&self, configuration: &Configuration) -> impl Iterator<Item = &'a Pod> {
         let cluster = cluster_id(configuration);
         let namespace = configuration.metadata.namespace.as_deref().unwrap_or_default();
-        let pods = self.pods.get(namespace).filter(|_| cluster.is_some());
+        let pods = self.0.get(namespace).filter(|_| cluster.is_some());
 
         // The templates of Liqo set no label with the cluster on pods: there is one gateway per namespace.
         pods.into_iter().flatten().copied().filter(move |pod| {
@@ -137,14 +122,12 @@ fn is_there(pod: &Pod) -> bool {
 
 /// Whether it is the active pod of a gateway, runs, and is not being deleted.
 fn is_usable(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+
     active::is_active(pod)
-        && is_running(pod)
+        && phase == Some("Running")
         && pod.metadata.deletion_timestamp.is_none()
         && !addresses(pod).is_empty()
-}
-
-fn is_running(pod: &Pod) -> bool {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

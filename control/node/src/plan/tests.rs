@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use strait_api::labels::ACTIVE;
 
 fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -68,7 +67,7 @@ fn pod(cluster: &str, on: u8, host: u8) -> Pod {
 fn objects(configurations: Vec<Listed<Configuration>>, pods: Vec<Pod>) -> Objects {
     let pods = pods.into_iter().map(Arc::new).collect();
 
-    Objects { configurations, pods, nodes: (1..=3).map(node).collect(), ..Objects::default() }
+    Objects { configurations, pods, nodes: (1..=3).map(node).collect(), agents: Vec::new() }
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -195,34 +194,6 @@ fn the_youngest_ready_pod_is_used() {
     assert_eq!(used(vec![with(7, "01", true), with(8, "02", false)]), to(7));
     assert_eq!(used(vec![with(7, "01", true), with(8, "02", true)]), to(8));
     assert_eq!(used(vec![with(8, "02", true), with(7, "01", true)]), to(8));
-}
-
-#[test]
-fn routes_stay_while_a_replica_hands_over() {
-    let former = |is_active: bool| {
-        let mut pod = pod("rome", 2, 7);
-        pod.metadata.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z")));
-        if !is_active {
-            pod.labels_mut().remove(ACTIVE);
-        }
-        pod
-    };
-    let mut successor = pod("rome", 2, 8);
-    successor.metadata.uid = Some("successor".to_owned());
-    let hop = |former: Option<Pod>, is_recent: bool| {
-        let pods = former.into_iter().chain([successor.clone()]).collect();
-        let mut objects = objects(vec![configuration("rome", &["10.71.0.0/16"])], pods);
-        objects.recently_active.extend(is_recent.then(|| "successor".to_owned()));
-        let plan = plan("node-2", &objects);
-        (plan.hops[&prefix("10.71.0.0/16")].clone(), plan.is_handing_over)
-    };
-    let to_successor = (Hop::Pod(IpAddr::from([10, 244, 2, 8])), false);
-
-    assert_eq!(hop(Some(former(false)), true), (Hop::Former, true));
-    assert_eq!(hop(Some(former(false)), false), to_successor);
-    // Without leader election nothing is handed over, and the former pod ends at once.
-    assert_eq!(hop(Some(former(true)), true), to_successor);
-    assert_eq!(hop(None, true), to_successor);
 }
 
 #[test]
