@@ -5,7 +5,7 @@ import signal
 
 from checks.faults import replace_gateway
 from checks.upgrade import image_of, upgrade, use_image
-from lab.outage import brief, none_lost, outage_of
+from lab.outage import brief, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.world import tenant
@@ -42,7 +42,7 @@ def second_replica(world):
 
 @check("a standby replaces the client's deleted pod", is_quick=False)
 def client_deleted(world):
-    return none_lost(deleted(world, *world.ways[0]))
+    return brief(deleted(world, *world.ways[0]))
 
 
 @check("a standby replaces the server's deleted pod", is_quick=False)
