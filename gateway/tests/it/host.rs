@@ -128,10 +128,10 @@ fn mtu_and_name_of_the_device_are_followed() {
     let (rome, milan) = (world.rome(), world.milan());
     let target = rome.side.sees(&milan.side).next().unwrap();
     let shows = |text: &str| String::from_utf8_lossy(&explain(rome, target).stdout).contains(text);
-    assert!(shows("1420: MSS is clamped to 1380"));
+    assert!(shows("1420 (device): MSS is clamped to 1380"));
 
     rome.gateway.set_mtu(DEVICE, 1300).unwrap();
-    wait_until("the clamp followed", PATIENCE, || Ok(shows("1300: MSS is clamped to 1260")))
+    wait_until("the clamp followed", PATIENCE, || Ok(shows("1300 (device): MSS is clamped to 1260")))
         .unwrap();
     if !rename(&rome.gateway, DEVICE, "renamed0") {
         world.finish();

@@ -253,9 +253,10 @@ async fn two_operators_create_two_hundred_gateways() {
         "{gateways} gateways asked for in {asked:?}, there after {settled:?}, with {memory:.1?} MiB"
     );
 
-    let limit = Duration::from_secs(if is_strict() { 30 } else { 60 });
-    assert!(settled < limit, "{settled:?}");
-    assert!(memory.iter().all(|memory| *memory <= 64.0), "{memory:?}");
+    // The program is part of it, and four times as large without the release profile.
+    let (limit, most) = if is_strict() { (30, 64.0) } else { (60, 80.0) };
+    assert!(settled < Duration::from_secs(limit), "{settled:?}");
+    assert!(memory.iter().all(|memory| *memory <= most), "{memory:?}");
     for operator in operators {
         let log = operator.log();
         assert!(!log.contains("cannot make it"), "{log}");
