@@ -37,7 +37,7 @@ pub const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
 /// a thread.
 const JOB_MIN_BYTES: usize = 16 * 1024;
 
-/// Data in sessions of a former process is answered with one handshake in this time.
+/// Data in sessions of a former process starts one handshake in this time.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One message of a receiving system call: consecutive datagrams from one source to one address of ours.
@@ -332,14 +332,16 @@ fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32)
 /// Requests a handshake with a peer that still sends in a session which a former process had: a container that was
 /// replaced, or another replica. Behind a NAT or a Service that source is the only address at which it can be reached.
 ///
-/// A peer with a session needs none. A replayed datagram makes us send two initiations a second at most, and a
-/// guessed index is none of ours.
+/// Only until this process has its first session with the peer. The handshake does not wait for `REKEY_TIMEOUT`, so there is one for each source, and
+/// replayed datagrams make us send two initiations a second at most; a guessed index is none of ours.
 #[cold]
 fn answer_former(peer: &Peer, path: Path, answered: &mut Option<Instant>, now: Instant) {
     let is_due = answered.is_none_or(|last| now.saturating_duration_since(last) >= ANSWER_INTERVAL);
-    if is_due && !peer.tunnel.session().is_established {
+    if is_due
+        && peer.tunnel.session().last_handshake.is_none()
+        && peer.endpoints.request_handshake_at(path.remote)
+    {
         *answered = Some(now);
-        peer.endpoints.request_handshake_at(path.remote);
     }
 }
 

@@ -131,8 +131,10 @@ fn mtu_and_name_of_the_device_are_followed() {
     assert!(shows("1420 (device): MSS is clamped to 1380"));
 
     rome.gateway.set_mtu(DEVICE, 1300).unwrap();
-    wait_until("the clamp followed", PATIENCE, || Ok(shows("1300 (device): MSS is clamped to 1260")))
-        .unwrap();
+    wait_until("the clamp followed", PATIENCE, || {
+        Ok(shows("1300 (device): MSS is clamped to 1260"))
+    })
+    .unwrap();
     if !rename(&rome.gateway, DEVICE, "renamed0") {
         world.finish();
         return;

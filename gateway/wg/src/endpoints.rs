@@ -175,10 +175,16 @@ impl Endpoints {
         self.events.handshake_requests.fetch_add(1, Ordering::Release);
     }
 
-    /// Requests a handshake at the source of data in a session that a former process had, too.
-    pub fn request_handshake_at(&self, source: SocketAddr) {
-        self.former.store(Some(Arc::new(source)));
-        self.request_handshake();
+    /// Requests a handshake at the source of data in a session that a former process had, too. Later initiations go there
+    /// as well, so a source is requested once. Returns whether it was.
+    pub fn request_handshake_at(&self, source: SocketAddr) -> bool {
+        let is_new = self.former.load().as_deref() != Some(&source);
+        if is_new {
+            self.former.store(Some(Arc::new(source)));
+            self.request_handshake();
+        }
+
+        is_new
     }
 
     /// What [`Self::poll_handshake_request`] would return, without clearing it.

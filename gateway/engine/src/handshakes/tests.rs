@@ -166,13 +166,17 @@ fn data_of_a_former_process_starts_a_handshake() {
     let moved = SocketAddr::from(([203, 0, 113, 9], 4000));
 
     // Of a slot that this process has, and of one that it does not have.
-    for index in [IndexSlot::new(0, former).index(9), IndexSlot::new(200, former).index(0)] {
-        hub.receive_data(index, moved);
+    let indices = [IndexSlot::new(0, former).index(9), IndexSlot::new(200, former).index(0)];
+    for (port, index) in [4000, 4001].into_iter().zip(indices) {
+        let source = SocketAddr::new(moved.ip(), port);
+        hub.receive_data(index, source);
         let targets = hub.tick(TICK);
-        assert!(targets.len() == 2 && targets.contains(&endpoint) && targets.contains(&moved));
-        hub.receive_data(index, moved);
+        assert!(targets.len() == 2 && targets.contains(&endpoint) && targets.contains(&source));
+        hub.receive_data(index, SocketAddr::new(moved.ip(), 4002));
         assert_eq!(hub.tick(TICK), [], "one in half a second");
         hub.now += Duration::from_millis(500);
+        hub.receive_data(index, source);
+        assert_eq!(hub.tick(TICK), [], "one for each source");
     }
     for guess in 0..10_000_u32 {
         hub.receive_data(guess.wrapping_mul(0x9e37_79b9), moved);
