@@ -72,7 +72,7 @@ fn values() -> Value {
     nodes["enabled"] = json!(true);
     let mut gateways = of_pods.clone();
     gateways["replicas"] = json!(3);
-    let mut operator = of_pods.clone();
+    let mut operator = of_pods;
     operator["replicas"] = json!(3);
     operator["podDisruptionBudget"] = json!({"enabled": true, "maxUnavailable": "50%"});
 
