@@ -3,9 +3,10 @@
 //! A large message may be opened by another thread: a [`Job`]. The steps that depend on packet order are done when the
 //! job has returned.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use remap::{PeerId, Reader};
 
@@ -36,9 +37,6 @@ pub const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
 /// The smallest message, in bytes, that is passed to another thread: opening it takes several times as long as waking
 /// a thread.
 const JOB_MIN_BYTES: usize = 16 * 1024;
-
-/// Data in sessions of a former process starts one handshake in this time.
-const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One message of a receiving system call: consecutive datagrams from one source to one address of ours.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +84,6 @@ pub struct Inbound {
     indices: ReceiverIndices,
     /// The last receiver index and its slot: the next one is usually the same.
     last_index: (u32, u32),
-    /// When data in a session of a former process was last answered.
-    former_answered: Option<Instant>,
     flows: Arc<Flows>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -106,7 +102,6 @@ impl Inbound {
             forwarding,
             indices,
             last_index: (0, indices.slot(0)),
-            former_answered: None,
             flows,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -265,17 +260,8 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self {
-            forwarding,
-            indices,
-            last_index,
-            former_answered,
-            flows,
-            accounts,
-            packets,
-            coalescer,
-            merge,
-        } = self;
+        let Self { forwarding, indices, last_index, flows, accounts, packets, coalescer, merge } =
+            self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
@@ -288,7 +274,7 @@ impl Inbound {
             if indices.is_former(slot)
                 && let [peer] = forwarding.peers()
             {
-                answer_former(peer, received.path, former_answered, now);
+                answer_former(peer, received.path.remote);
             }
             return;
         };
@@ -298,7 +284,7 @@ impl Inbound {
         count(account, &opened);
         if opened.authentic == 0 {
             if indices.is_former(slot) {
-                answer_former(peer, received.path, former_answered, now);
+                answer_former(peer, received.path.remote);
             }
             return;
         }
@@ -332,16 +318,11 @@ fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32)
 /// Requests a handshake with a peer that still sends in a session which a former process had: a container that was
 /// replaced, or another replica. Behind a NAT or a Service that source is the only address at which it can be reached.
 ///
-/// Only until this process has its first session with the peer. The handshake does not wait for `REKEY_TIMEOUT`, so there is one for each source, and
-/// replayed datagrams make us send two initiations a second at most; a guessed index is none of ours.
+/// Once this process has had a session with the peer, replayed datagrams request nothing.
 #[cold]
-fn answer_former(peer: &Peer, path: Path, answered: &mut Option<Instant>, now: Instant) {
-    let is_due = answered.is_none_or(|last| now.saturating_duration_since(last) >= ANSWER_INTERVAL);
-    if is_due
-        && peer.tunnel.session().last_handshake.is_none()
-        && peer.endpoints.request_handshake_at(path.remote)
-    {
-        *answered = Some(now);
+fn answer_former(peer: &Peer, source: SocketAddr) {
+    if peer.tunnel.session().last_handshake.is_none() {
+        peer.endpoints.request_handshake_at(source);
     }
 }
 

@@ -75,8 +75,13 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
 }
 
 /// Starts a handshake with all endpoints of `peer` if that was requested. Returns how many were started.
+///
+/// A request by data does not repeat an initiation within `REKEY_TIMEOUT`, so replayed datagrams cannot start more
+/// handshakes than timers do.
 pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
-    if !peer.endpoints.poll_handshake_request() {
+    let is_requested = peer.endpoints.poll_handshake_request();
+    let is_requested_by_data = peer.endpoints.poll_former_request();
+    if !is_requested && !is_requested_by_data {
         return 0;
     }
     let addresses = peer.endpoints.handshake_targets();
@@ -88,7 +93,11 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
         Path { port: port(peer, peer.endpoints.unanswered()), ..in_use.unwrap_or(first.into()) };
 
     let before = out.len();
-    peer.tunnel.restart(path, out, now);
+    if is_requested {
+        peer.tunnel.restart(path, out, now);
+    } else {
+        peer.tunnel.initiate(path, out, now);
+    }
     let [(initiation, sent_to)] = &*initiations_behind(before, out) else {
         return 0;
     };

@@ -60,6 +60,7 @@ pub struct Endpoints {
     /// The endpoint was removed from the candidates.
     is_withdrawn: AtomicBool,
     is_handshake_requested: AtomicBool,
+    is_former_requested: AtomicBool,
     unanswered: AtomicU32,
     /// How often the peer roamed: an authentic datagram came from another address than the endpoint.
     roamed: AtomicU32,
@@ -175,29 +176,34 @@ impl Endpoints {
         self.events.handshake_requests.fetch_add(1, Ordering::Release);
     }
 
-    /// Requests a handshake at the source of data in a session that a former process had, too. Later initiations go there
-    /// as well, so a source is requested once. Returns whether it was.
-    pub fn request_handshake_at(&self, source: SocketAddr) -> bool {
-        let is_new = self.former.load().as_deref() != Some(&source);
-        if is_new {
+    /// Requests a handshake with the source of data in a session that a former process had. Initiations that are repeated
+    /// go there as well. Only the first source counts until a handshake completes.
+    pub fn request_handshake_at(&self, source: SocketAddr) {
+        if self.former.load().is_none() {
             self.former.store(Some(Arc::new(source)));
-            self.request_handshake();
+            self.is_former_requested.store(true, Ordering::Relaxed);
+            self.events.handshake_requests.fetch_add(1, Ordering::Release);
         }
-
-        is_new
     }
 
-    /// What [`Self::poll_handshake_request`] would return, without clearing it.
+    /// Whether any handshake is requested, without clearing the request.
     #[must_use]
     pub fn is_handshake_requested(&self) -> bool {
-        self.is_handshake_requested.load(Ordering::Relaxed)
+        [&self.is_handshake_requested, &self.is_former_requested]
+            .into_iter()
+            .any(|request| request.load(Ordering::Relaxed))
     }
 
-    /// Whether a handshake is requested. Clears the request.
+    /// Whether a handshake was requested by [`Self::request_handshake`]. Clears the request.
     #[must_use]
     pub fn poll_handshake_request(&self) -> bool {
-        self.is_handshake_requested.load(Ordering::Relaxed)
-            && self.is_handshake_requested.swap(false, Ordering::Relaxed)
+        poll(&self.is_handshake_requested)
+    }
+
+    /// Whether a handshake was requested by [`Self::request_handshake_at`]. Clears the request.
+    #[must_use]
+    pub fn poll_former_request(&self) -> bool {
+        poll(&self.is_former_requested)
     }
 
     /// The addresses to send initiations to: the endpoint first, unless it was removed from the candidates and no
@@ -250,6 +256,10 @@ impl Endpoints {
     pub fn unanswered(&self) -> u32 {
         self.unanswered.load(Ordering::Relaxed)
     }
+}
+
+fn poll(request: &AtomicBool) -> bool {
+    request.load(Ordering::Relaxed) && request.swap(false, Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -160,28 +160,26 @@ fn key_change_starts_no_handshake_with_idle_peers() {
 
 #[test]
 fn data_of_a_former_process_starts_a_handshake() {
-    let mut hub = Hub::new(1, None);
-    let [endpoint] = hub.tick(TICK)[..] else { panic!("one initiation at the start") };
-    let former = ReceiverIndices::secret(hub.index_seed);
-    let moved = SocketAddr::from(([203, 0, 113, 9], 4000));
+    let [source, other] = [4000, 4001].map(|port| SocketAddr::from(([203, 0, 113, 9], port)));
 
     // Of a slot that this process has, and of one that it does not have.
-    let indices = [IndexSlot::new(0, former).index(9), IndexSlot::new(200, former).index(0)];
-    for (port, index) in [4000, 4001].into_iter().zip(indices) {
-        let source = SocketAddr::new(moved.ip(), port);
+    for (slot, session) in [(0, 9), (200, 0)] {
+        let mut hub = Hub::new(0, None);
+        hub.candidates = 0;
+        hub.apply(1, 1);
+        for guess in 0..10_000_u32 {
+            hub.receive_data(guess.wrapping_mul(0x9e37_79b9), source);
+        }
+        assert_eq!(hub.tick(TICK), [], "guessed indices");
+
+        let index = IndexSlot::new(slot, ReceiverIndices::secret(hub.index_seed)).index(session);
         hub.receive_data(index, source);
-        let targets = hub.tick(TICK);
-        assert!(targets.len() == 2 && targets.contains(&endpoint) && targets.contains(&source));
-        hub.receive_data(index, SocketAddr::new(moved.ip(), 4002));
-        assert_eq!(hub.tick(TICK), [], "one in half a second");
-        hub.now += Duration::from_millis(500);
-        hub.receive_data(index, source);
-        assert_eq!(hub.tick(TICK), [], "one for each source");
+        assert_eq!(hub.tick(TICK), [source]);
+        for from in [source, other] {
+            hub.receive_data(index, from);
+            assert_eq!(hub.tick(TICK), [], "initiations keep their interval");
+        }
     }
-    for guess in 0..10_000_u32 {
-        hub.receive_data(guess.wrapping_mul(0x9e37_79b9), moved);
-    }
-    assert_eq!(hub.tick(TICK), [], "guessed indices");
 }
 
 #[test]
