@@ -4,8 +4,8 @@ import os
 import signal
 
 from checks.faults import replace_gateway
-from checks.upgrade import image_of, upgrade, use_image
-from lab.outage import brief, outage_of
+from checks.upgrade import upgrade, use_other_image
+from lab.outage import brief, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.world import tenant
@@ -42,7 +42,7 @@ def second_replica(world):
 
 @check("a standby replaces the client's deleted pod", is_quick=False)
 def client_deleted(world):
-    return brief(deleted(world, *world.ways[0]))
+    return none_lost(deleted(world, *world.ways[0]))
 
 
 @check("a standby replaces the server's deleted pod", is_quick=False)
@@ -69,18 +69,25 @@ def server_killed(world):
 
 def killed(world, cluster, other):
     """The container that restarts may take its Lease back before another replica takes over."""
-    pod = world.gateway(cluster, other)
+    return brief(outage_of(world, *world.ways[0], lambda: kill(world, cluster, other)))
 
-    def kill():
-        os.kill(pod.pid_of(0), signal.SIGKILL)
-        wait_until("the container runs again", lambda: any(
-            again.name == pod.name and again.restarts > pod.restarts and again.is_ready
-            for again in replicas(cluster, other)))
-    return brief(outage_of(world, *world.ways[0], kill))
+
+def kill(world, cluster, other):
+    """Kills the process of the active replica, and returns when its container runs again."""
+    pod = world.gateway(cluster, other)
+    os.kill(pod.pid_of(0), signal.SIGKILL)
+    wait_until("the container runs again", lambda: any(
+        again.name == pod.name and again.restarts > pod.restarts and again.is_ready
+        for again in replicas(cluster, other)), pause=0.1)
 
 
 @check("a standby replaces the replica of a dead node", is_quick=False)
 def node_dead(world):
+    return brief(outage_of_dead_node(world))
+
+
+def outage_of_dead_node(world):
+    """Of the second node of Rome, on which the active replica is made to run."""
     rome, milan = world.ways[0]
     node = rome.nodes[1]
     if world.gateway(rome, milan).node is not node:
@@ -88,7 +95,7 @@ def node_dead(world):
         wait_for_replicas(world)
     require(world.gateway(rome, milan).node is node, f"the active replica is not on {node.name}")
     try:
-        return brief(outage_of(world, rome, milan, node.stop, settle=3))
+        return outage_of(world, rome, milan, node.stop, settle=3)
     finally:
         rome.reboot(node)
         rome.wait_for_nodes()
@@ -97,8 +104,7 @@ def node_dead(world):
 
 @check("an upgrade replaces two replicas one by one", is_quick=False)
 def upgraded(world):
-    tag = "dev" if image_of(world.gateway(*world.ways[0])) == "strait:next" else "next"
-    outage = outage_of(world, *world.ways[0], lambda: use_image(world, f"strait:{tag}"), settle=5)
+    outage = outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=5)
     wait_for_replicas(world)
     return brief(outage)
 

@@ -25,12 +25,14 @@ def unchanged(world):
 
 @check("an upgrade replaces operator, agents and gateways", is_quick=False)
 def other_tag(world):
-    return brief(outage_of(world, *world.ways[0], lambda: use_image(world, "strait:next")))
+    return brief(outage_of(world, *world.ways[0], lambda: use_other_image(world)))
 
 
-def use_image(world, image):
-    """Upgrades to another tag, until all pods of Strait have it."""
-    upgrade(world, "--set", f"image.tag={image.split(':')[1]}")
+def use_other_image(world):
+    """Upgrades to the tag `next`, or back, until all pods of Strait have it."""
+    tag = "dev" if image_of(world.gateway(*world.ways[0])) == "strait:next" else "next"
+    image = f"strait:{tag}"
+    upgrade(world, "--set", f"image.tag={tag}")
     wait_until("both gateways have the new image", lambda: all(
         image_of(world.gateway(*way)) == image and world.gateway(*way).is_ready for way in world.ways))
     for cluster in world.clusters:

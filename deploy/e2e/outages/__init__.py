@@ -3,18 +3,17 @@
 Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
 """
 
-import os
 import signal
 import statistics
 import time
 
 from checks import install  # noqa: F401
 from checks.faults import replace_gateway
-from checks.replicas import replicas, wait_for_replicas
-from checks.upgrade import image_of, upgrade, use_image
+from checks.replicas import kill, outage_of_dead_node, replicas, wait_for_replicas
+from checks.upgrade import upgrade, use_other_image
 from lab.outage import outage_of
 from lab.report import check
-from lab.shell import require, wait_until
+from lab.shell import wait_until
 
 AWAY_S = 60
 
@@ -31,15 +30,6 @@ def deleted(side):
     def event(world):
         return outage_of(world, *world.ways[0], lambda: replace_gateway(world, *side(world)), settle=2)
     return event
-
-
-def kill(world, cluster, other):
-    """Kills the process of the active gateway, and returns when its container runs again."""
-    pod = world.gateway(cluster, other)
-    os.kill(pod.pid_of(0), signal.SIGKILL)
-    wait_until("the container runs again", lambda: any(
-        again.name == pod.name and again.restarts > pod.restarts and again.is_ready
-        for again in replicas(cluster, other)), pause=0.1)
 
 
 def killed(side):
@@ -63,22 +53,8 @@ def killed_twice(side):
     return event
 
 
-def node_dead(world):
-    rome, milan = client(world)
-    node = rome.nodes[1]
-    if world.gateway(rome, milan).node is not node:
-        replace_gateway(world, rome, milan)
-        wait_for_all(world)
-    require(world.gateway(rome, milan).node is node, f"the active replica is not on {node.name}")
-    outage = outage_of(world, rome, milan, node.stop, settle=3)
-    rome.reboot(node)
-    rome.wait_for_nodes()
-    return outage
-
-
 def upgraded(world):
-    tag = "dev" if image_of(world.gateway(*client(world))) == "strait:next" else "next"
-    return outage_of(world, *world.ways[0], lambda: use_image(world, f"strait:{tag}"), settle=3)
+    return outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=3)
 
 
 def api_servers_away(world):
@@ -101,7 +77,7 @@ EVENTS = {
     "the server's process is killed": (killed(server), False),
     "the client's process is killed twice": (killed_twice(client), False),
     "the server's process is killed twice": (killed_twice(server), False),
-    "the client's node has no power": (node_dead, True),
+    "the client's node has no power": (outage_of_dead_node, True),
     "the chart upgrades to another image": (upgraded, False),
     f"the API servers are away for {AWAY_S} s": (api_servers_away, False),
 }
