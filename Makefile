@@ -53,7 +53,7 @@ e2e-liqo: ## The same clusters with genuine Liqo, whose gateways run Strait, fif
 	deploy/e2e/run --liqo --binary "$$($(MAKE) --silent --no-print-directory static-path)"
 
 .PHONY: e2e-outages
-e2e-outages: ## How long pods do not reach each other when something dies, ten times each, an hour
+e2e-outages: ## How long pods do not reach each other when something dies, ten times each
 	@.ci/setup e2e
 	$(MAKE) --no-print-directory static
 	deploy/e2e/run --outages 10 --binary "$$($(MAKE) --silent --no-print-directory static-path)"

@@ -123,8 +123,7 @@ where
     Ok(())
 }
 
-/// Waits until the Networks of a deleted Configuration are gone. Their owner is deleted first, they are by garbage
-/// collection.
+/// Waits until the Networks of a deleted Configuration are gone: the garbage collector deletes them after their owner.
 async fn until_prefixes_released(end: &PeeringSide<'_>) -> Result<(), CommandError> {
     if made::<Network>(end).await?.is_some() {
         let selection = watcher::Config::default().labels(&end.label_selector());

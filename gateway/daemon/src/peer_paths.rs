@@ -195,8 +195,8 @@ impl PeerPaths {
         (path_mtu.is_some() || is_rerouted).then_some(change)
     }
 
-    /// What a path carries whose route has an MTU of `outer` bytes. Of equal limits the first in the order of the packet
-    /// counts.
+    /// The path MTU by a route with an MTU of `outer` bytes, by the device and by probes. If two limits are equal, the
+    /// device is named before the route, and the route before a probe.
     fn path_mtu(&self, outer: u32, endpoint: SocketAddr) -> PathMtu {
         let route = inner(outer, endpoint, self.device_mtu);
         let probed = self.probed.map_or(u16::MAX, |probed| probed.max(MTU_MIN));

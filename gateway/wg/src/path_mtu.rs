@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The largest inner packet that the path to a peer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMtu {
-    /// In bytes; 0 is unknown.
+    /// In bytes. [`Peer`](super::Peer) takes 0 for unknown.
     pub bytes: u16,
     /// What limits it.
     pub source: PathMtuSource,

@@ -3,7 +3,12 @@
 //! A TUN device with several queues puts a packet into the queue by which a packet of the same flow was last written to
 //! it; without one, a hash decides (tun.c: `tun_flow_update`, `tun_automq_select_queue`). Its flows are those of the
 //! kernel's symmetric hash: addresses, protocol and ports, the same in both directions. A flow that changes its queue may
-//! be reordered. So the queue is equal here for all packets for which that hash is equal: it depends on less.
+//! be reordered. So all packets with one hash have one queue here, which depends on a part of what the hash covers.
+//!
+//! A flow still changes its queue when its first packet from the tunnel is written, and when none was for 3 s, after which
+//! the kernel forgets the flow. TCP has nothing in flight then but a SYN, or is idle.
+
+use strait_packet::counters::as_u64;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -22,7 +27,7 @@ pub(super) fn queue_of(packet: &[u8], queues: usize) -> usize {
     // Fibonacci hashing: the high bits depend on all bits of the key.
     let hash = key.unwrap_or_default().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
 
-    usize::try_from(hash).map_or(0, |hash| hash.wrapping_mul(queues) >> 32)
+    usize::try_from(hash.wrapping_mul(as_u64(queues)) >> 32).unwrap_or_default()
 }
 
 fn ipv4(packet: &[u8]) -> Option<u64> {

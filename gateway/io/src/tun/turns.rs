@@ -3,7 +3,8 @@
 //!
 //! Round robin, with those queues first that were empty, after RFC 8290 section 4.2 (`fq_codel`): a flow with few packets
 //! finds its queue empty, and waits for one turn of a full queue at most. Before each of those turns the device is asked
-//! again which queues have frames. Between two of them any other queue has one turn at most, so a full one never starves.
+//! again which queues have frames. Between two of them each other queue has one turn at most, so a full queue never
+//! starves.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ const TURN_BYTES: usize = 64 * 1024;
 /// A turn ends after this many frames.
 const TURN_FRAMES: usize = 32;
 
-/// What a queue may still be read in its turn.
+/// A turn of a queue, and how much was read in it.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Turn {
     pub(in super::super) queue: usize,
@@ -39,29 +40,29 @@ impl Turn {
     }
 }
 
-/// The queues that have frames.
+/// Schedules the queues that have frames.
 #[derive(Debug)]
 pub(in super::super) struct Turns {
-    /// Had no frame before. They come first, once.
+    /// Were empty until now. They come first, once.
     sparse: VecDeque<usize>,
     /// Had frames left at the end of their turn.
     bulk: VecDeque<usize>,
-    /// Bit `n` is set while queue `n` is in one of the lists, or has its turn.
-    listed: u64,
+    /// Bitmap of the queues that are in `sparse` or `bulk`, or are being read.
+    scheduled: u64,
 }
 
 impl Turns {
     pub(in super::super) fn new() -> Self {
         let list = || VecDeque::with_capacity(QUEUES_MAX);
 
-        Self { sparse: list(), bulk: list(), listed: 0 }
+        Self { sparse: list(), bulk: list(), scheduled: 0 }
     }
 
     /// A frame was added to `queue` since it was empty, or since this was last called.
     pub(in super::super) fn handle_readable(&mut self, queue: usize) {
         let bit = bit(queue);
-        if self.listed & bit == 0 {
-            self.listed |= bit;
+        if self.scheduled & bit == 0 {
+            self.scheduled |= bit;
             self.sparse.push_back(queue);
         }
     }
@@ -73,7 +74,7 @@ impl Turns {
 
     /// The turn ended because `queue` is empty.
     pub(in super::super) fn handle_empty(&mut self, queue: usize) {
-        self.listed &= !bit(queue);
+        self.scheduled &= !bit(queue);
     }
 
     /// The turn ended before `queue` was empty.
