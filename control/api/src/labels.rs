@@ -6,6 +6,9 @@ pub const REMOTE_CLUSTER_ID: &str = "liqo.io/remote-cluster-id";
 /// The label of the active pod of a gateway.
 pub const ACTIVE: &str = "networking.liqo.io/active";
 
+/// The annotation of the pod of a gateway that was the last one to establish a session: nodes send packets there.
+pub const HAS_SESSION: &str = "strait.io/has-session";
+
 /// The label of all objects of a gateway.
 pub const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 

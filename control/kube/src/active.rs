@@ -1,17 +1,20 @@
 //! The label `networking.liqo.io/active`: it marks the active pod of a gateway. The Service of the gateway selects it,
 //! and Liqo reads it.
+//!
+//! A pod that becomes active has no session at first. The annotation `strait.io/has-session` marks the pod that nodes
+//! send packets to: it moves to the active pod when that pod has a session.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Map, json};
 use strait_api::identity::Identity;
-use strait_api::labels::{ACTIVE, TRUE};
+use strait_api::labels::{ACTIVE, HAS_SESSION, TRUE};
 
 /// The label by which the pods of a gateway are found; its value is the name of the gateway.
 const APP_NAME: &str = "app.kubernetes.io/name";
 
-/// Sets and removes the label for one pod of a gateway.
+/// Sets and removes label and annotation for one pod of a gateway.
 #[derive(Clone, Debug)]
 pub struct ActivePod {
     api: Api<Pod>,
@@ -28,28 +31,35 @@ impl ActivePod {
         Self { api, gateway: identity.name.clone(), pod }
     }
 
-    /// Removes the label from the other replicas, then sets it on this pod. Writes only what differs.
+    /// Removes the label from the other replicas, then sets it on this pod; likewise the annotation if this pod
+    /// `has_session`. Writes only what differs.
     ///
     /// # Errors
     ///
     /// The error of the API server, not found if this pod does not exist. May be called again.
-    pub async fn claim(&self) -> kube::Result<()> {
+    pub async fn claim(&self, has_session: bool) -> kube::Result<()> {
         let replicas = ListParams::default().labels(&format!("{APP_NAME}={}", self.gateway));
         let replicas = self.api.list(&replicas).await?;
         let is_own = |pod: &&Pod| pod.name_any() == self.pod;
         // The others first, so that two pods never have the label at a time.
-        for other in replicas.iter().filter(|pod| !is_own(pod) && is_active(pod)) {
-            match self.label(&other.name_any(), None).await {
+        for other in replicas.iter().filter(|pod| !is_own(pod)) {
+            let marks = Marks {
+                label: is_active(other).then_some(None),
+                annotation: (has_session && self::has_session(other)).then_some(None),
+            };
+            match self.set(&other.name_any(), marks).await {
                 // The pod was deleted, and its label with it.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 outcome => outcome?,
             }
         }
+        let own = replicas.iter().find(is_own);
+        let marks = Marks {
+            label: (!own.is_some_and(is_active)).then_some(Some(TRUE)),
+            annotation: (has_session && !own.is_some_and(self::has_session)).then_some(Some(TRUE)),
+        };
 
-        match replicas.iter().find(is_own) {
-            Some(own) if is_active(own) => Ok(()),
-            Some(_) | None => self.label(&self.pod, Some(TRUE)).await,
-        }
+        self.set(&self.pod, marks).await
     }
 
     /// Removes the label from this pod.
@@ -58,19 +68,121 @@ impl ActivePod {
     ///
     /// The error of the API server.
     pub async fn remove_label(&self) -> kube::Result<()> {
-        self.label(&self.pod, None).await
+        self.set(&self.pod, Marks { label: Some(None), annotation: None }).await
     }
 
-    /// Patches only the label, so that there is no conflict with other writers of the pod.
-    async fn label(&self, pod: &str, value: Option<&str>) -> kube::Result<()> {
-        let patch = Patch::Merge(json!({"metadata": {"labels": {ACTIVE: value}}}));
+    /// Patches only these, so that there is no conflict with other writers of the pod.
+    async fn set(&self, pod: &str, Marks { label, annotation }: Marks) -> kube::Result<()> {
+        let mut metadata = Map::new();
+        for (place, key, value) in
+            [("labels", ACTIVE, label), ("annotations", HAS_SESSION, annotation)]
+        {
+            if let Some(value) = value {
+                metadata.insert(place.to_owned(), json!({key: value}));
+            }
+        }
+        if metadata.is_empty() {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({"metadata": metadata}));
         self.api.patch_metadata(pod, &PatchParams::default(), &patch).await?;
 
         Ok(())
     }
 }
 
+/// New values of label and annotation: `None` leaves one as it is, `Some(None)` removes it.
+struct Marks {
+    label: Option<Option<&'static str>>,
+    annotation: Option<Option<&'static str>>,
+}
+
 /// Whether `pod` has the label, so that the Service sends datagrams to it.
 pub fn is_active(pod: &Pod) -> bool {
     pod.labels().get(ACTIVE).is_some_and(|value| value == TRUE)
+}
+
+/// Whether `pod` has the annotation: it was the last one of its gateway to establish a session.
+pub fn has_session(pod: &Pod) -> bool {
+    pod.annotations().get(HAS_SESSION).is_some_and(|value| value == TRUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use serde_json::Value;
+    use strait_api::identity::Mode;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// An API server with these pods, which merges patches of their metadata.
+    fn server(pods: Arc<Mutex<Vec<Value>>>) -> Client {
+        let answer = move |request: Request<Body>| {
+            let pods = Arc::clone(&pods);
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let mut pods = pods.lock().unwrap();
+                let answer = match head.uri.path().rsplit_once("/pods/") {
+                    None => {
+                        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": *pods})
+                    }
+                    Some((_, name)) => {
+                        let patch: Value = serde_json::from_slice(&body).unwrap();
+                        let pod = pods.iter_mut().find(|pod| pod["metadata"]["name"] == name);
+                        let pod = pod.unwrap();
+                        json_patch::merge(pod, &patch);
+                        let metadata = &pod["metadata"];
+                        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+                    }
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        };
+
+        Client::new(service_fn(answer), "tenant")
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({"metadata": {"name": name, "labels": {APP_NAME: "milan"}, "annotations": {}}})
+    }
+
+    #[tokio::test]
+    async fn nodes_follow_when_the_session_moves() {
+        let pods = Arc::new(Mutex::new(vec![pod("gw-1"), pod("gw-2")]));
+        let identity = Identity {
+            name: "milan".to_owned(),
+            namespace: "tenant".to_owned(),
+            remote_cluster_id: "milan".to_owned(),
+            uid: "5b8e".to_owned(),
+            mode: Mode::Server,
+        };
+        let client = server(Arc::clone(&pods));
+        let [first, second] =
+            ["gw-1", "gw-2"].map(|pod| ActivePod::new(client.clone(), &identity, pod.to_owned()));
+        let marks = || {
+            let parsed = |pod: &Value| serde_json::from_value::<Pod>(pod.clone()).unwrap();
+            let pods: Vec<_> = pods.lock().unwrap().iter().map(parsed).collect();
+            let [first, second] =
+                [&pods[0], &pods[1]].map(|pod| (is_active(pod), has_session(pod)));
+            (first, second)
+        };
+
+        first.claim(false).await.unwrap();
+        assert_eq!(marks(), ((true, false), (false, false)));
+        first.claim(true).await.unwrap();
+        assert_eq!(marks(), ((true, true), (false, false)));
+        second.claim(false).await.unwrap();
+        assert_eq!(marks(), ((false, true), (true, false)));
+        second.claim(true).await.unwrap();
+        assert_eq!(marks(), ((false, false), (true, true)));
+        second.remove_label().await.unwrap();
+        assert_eq!(marks(), ((false, false), (false, true)));
+    }
 }

@@ -218,13 +218,11 @@ impl ClusterSource {
         self.leadership.awaits_peer()
     }
 
-    /// Records where the peer was heard, for the next leader.
+    /// Records for the election that there is a session with the peer.
     pub(crate) fn report_peer(&self, status: &[PeerStatus]) {
-        // Only a gateway without configured endpoints needs this.
-        if let (true, [peer]) = (self.scope.endpoints.is_empty(), status)
-            && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
-        {
-            self.leadership.set_peer_endpoint(endpoint);
+        if let [PeerStatus { endpoint, last_handshake: Some(_), .. }] = status {
+            // Only a gateway without configured endpoints needs that of its predecessor.
+            self.leadership.handle_session(endpoint.filter(|_| self.scope.endpoints.is_empty()));
         }
     }
 

@@ -38,9 +38,9 @@ pub use source::Source;
 /// How long to send packets in progress before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a replica forwards after another one took over. Meanwhile the new leader gets a session with the peer, if
-/// it knows the endpoint, and nodes learn the new target of their packets.
-const OVERLAP: Duration = Duration::from_secs(2);
+/// How long a replica forwards after another one took over. Meanwhile the new leader gets a session with the peer, for
+/// which kube-proxy may need a second to learn of it, and nodes learn the new target of their packets.
+const OVERLAP: Duration = Duration::from_secs(3);
 
 /// Interval at which peers and packet threads are checked.
 const TICK: Duration = Duration::from_secs(1);

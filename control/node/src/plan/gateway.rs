@@ -72,12 +72,16 @@ impl<'a> Gateways<'a> {
         places(self.0.values().flatten().copied(), own, plan)
     }
 
-    /// The pod that carries the packets of `configuration`. Of several, as during a rollout, a ready one, and of those
-    /// the youngest.
+    /// The pod that carries the packets of `configuration`: the one with a session, even if it is being deleted and
+    /// another one is active. Of several, as during a rollout, a ready one, and of those the youngest.
     fn active(&self, configuration: &Configuration) -> Option<&'a Pod> {
         let pods = self.of(configuration).filter(|pod| is_usable(pod));
 
-        pods.max_by_key(|pod| (is_ready(pod), pod.creation_timestamp(), pod.name_any()))
+        pods.max_by_key(|pod| {
+            let has_session = active::has_session(pod);
+
+            (has_session, is_ready(pod), pod.creation_timestamp(), pod.name_any())
+        })
     }
 
     /// All pods of the gateway of `configuration`.
@@ -120,13 +124,13 @@ fn is_there(pod: &Pod) -> bool {
         && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether it is the active pod of a gateway, runs, and is not being deleted.
+/// Whether it runs, and has a session or is the active pod of a gateway and not being deleted.
 fn is_usable(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_active = active::is_active(pod) && pod.metadata.deletion_timestamp.is_none();
 
-    active::is_active(pod)
+    (active::has_session(pod) || is_active)
         && phase == Some("Running")
-        && pod.metadata.deletion_timestamp.is_none()
         && !addresses(pod).is_empty()
 }
 

@@ -176,6 +176,33 @@ fn label(pod: &mut Pod, label: &str, value: &str) {
 }
 
 #[test]
+fn packets_go_to_the_pod_with_the_session() {
+    let mut former = pod("rome", 2, 7);
+    label(&mut former, "networking.liqo.io/active", "false");
+    former.metadata.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z")));
+    let mut pods = [former, pod("rome", 2, 8)];
+    let used = |pods: &[Pod]| {
+        let configurations = vec![configuration("rome", &["10.71.0.0/16"])];
+        plan("node-2", &objects(configurations, pods.to_vec())).hops[&prefix("10.71.0.0/16")]
+            .clone()
+    };
+    let [former, active] = [7, 8].map(|host| Hop::Pod([10, 244, 2, host].into()));
+    let has_session = |pod: &mut Pod, value: &str| {
+        pod.annotations_mut().insert("strait.io/has-session".to_owned(), value.to_owned());
+    };
+
+    assert_eq!(used(&pods), active);
+    has_session(&mut pods[0], "true");
+    assert_eq!(used(&pods), former);
+    has_session(&mut pods[0], "false");
+    has_session(&mut pods[1], "true");
+    assert_eq!(used(&pods), active);
+    has_session(&mut pods[0], "true");
+    pods[0].status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    assert_eq!(used(&pods), active);
+}
+
+#[test]
 fn the_youngest_ready_pod_is_used() {
     let with = |host: u8, age: &str, is_ready: bool| {
         let mut pod = pod("rome", 2, host);

@@ -68,12 +68,12 @@ impl LeadershipTask {
         Self { task, end, heard, is_peer_awaited }
     }
 
-    /// Records that the peer was heard at `endpoint`, for the next leader.
-    pub(super) fn set_peer_endpoint(&self, endpoint: SocketAddr) {
-        self.heard.send_replace(Some(endpoint));
+    /// Records that there is a session with the peer, and its `endpoint` if the next leader needs to know.
+    pub(super) fn handle_session(&self, endpoint: Option<SocketAddr>) {
+        self.heard.send_replace(endpoint);
     }
 
-    /// Whether [`Self::set_peer_endpoint`] should be called soon.
+    /// Whether [`Self::handle_session`] should be called soon.
     pub(super) fn awaits_peer(&self) -> bool {
         *self.is_peer_awaited.borrow()
     }

@@ -1,7 +1,7 @@
 //! Takes part in the leader election, and labels the active pod.
 
+use std::future::pending;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use strait_kube::active::ActivePod;
 use strait_kube::election::{Election, Elector, Role, Times};
@@ -13,14 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::LeaderTerm;
 use crate::config::address_of_one_host;
 
-/// How long a new leader that knows its peer's endpoint waits for a session before its pod is labelled: packets from
-/// nodes and the Service should not arrive before there is a session. The previous leader forwards for longer. Only
-/// an unreachable peer costs the whole time.
-const HEAD_START: Duration = Duration::from_secs(1);
-
-/// Exchanges where the peer is heard with the control loop.
+/// That the peer was heard, from the control loop.
 pub(super) struct PeerHeard {
-    /// Where the peer was heard last.
+    /// Where the peer was heard last, if the next leader needs to know.
     pub(super) heard: watch::Receiver<Option<SocketAddr>>,
     /// Whether the task waits to hear the peer.
     pub(super) awaits: watch::Sender<bool>,
@@ -33,7 +28,7 @@ pub(super) async fn run_election(
     pod: ActivePod,
     times: Times,
     term: watch::Sender<Option<LeaderTerm>>,
-    mut peer_heard: PeerHeard,
+    mut peer: PeerHeard,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
     let mut elector = Elector::new(election, times);
@@ -41,27 +36,24 @@ pub(super) async fn run_election(
     let mut was = Role::Standby;
 
     loop {
-        set_peer_endpoint(&mut elector, &peer_heard.heard);
+        set_peer_endpoint(&mut elector, &peer.heard);
         let is = elector.round().await;
         if is != was {
             // Any writer of Leases may have set this value.
             let peer_endpoint =
                 elector.peer_endpoint_of_leader().and_then(|left| address_of_one_host(left).ok());
             let continue_after = elector.continue_after();
-            let begins =
-                (is == Role::Leader).then_some(LeaderTerm { peer_endpoint, continue_after });
-            if begins.is_some() && peer_endpoint.is_some() {
-                // Bounded, because the Lease is not renewed meanwhile.
-                let longest = HEAD_START.min(times.renew_deadline / 2);
-                peer_heard.begin_and_await_peer(longest, || term.send_replace(begins)).await;
-            } else {
-                term.send_replace(begins);
-            }
+            peer.heard.mark_unchanged();
+            peer.awaits.send_replace(is == Role::Leader);
+            term.send_replace(
+                (is == Role::Leader).then_some(LeaderTerm { peer_endpoint, continue_after }),
+            );
         }
         let call = times.call();
         match (was, is) {
             (_, Role::Leader) if elector.holds() => {
-                labels.log(&flat(timeout(call, pod.claim()).await));
+                let has_session = !*peer.awaits.borrow();
+                labels.log(&flat(timeout(call, pod.claim(has_session)).await));
             }
             // Another replica may have the label by now.
             (_, Role::Leader) => {}
@@ -74,22 +66,21 @@ pub(super) async fn run_election(
 
         select! {
             () = sleep(times.retry_period) => {}
+            () = peer.is_heard() => {}
             _ = &mut end => break,
         }
     }
 
-    set_peer_endpoint(&mut elector, &peer_heard.heard);
+    set_peer_endpoint(&mut elector, &peer.heard);
     elector.hand_over().await
 }
 
 impl PeerHeard {
-    /// Begins a term, and waits until the peer is heard, at most for `longest`.
-    async fn begin_and_await_peer<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
-        self.heard.mark_unchanged();
-        self.awaits.send_replace(true);
-        begin();
-        // The peer may still be heard later.
-        let _ = timeout(longest, self.heard.changed()).await;
+    /// Completes once in a term, when the peer was heard.
+    async fn is_heard(&mut self) {
+        if !*self.awaits.borrow() || self.heard.changed().await.is_err() {
+            pending().await
+        }
         self.awaits.send_replace(false);
     }
 }
@@ -109,6 +100,7 @@ fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow
 mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use http::{Method, Request, Response, StatusCode};
     use http_body_util::BodyExt as _;
@@ -116,6 +108,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
     use strait_api::identity::{Identity, Mode};
+    use strait_api::labels::{ACTIVE, HAS_SESSION};
     use strait_kube::election::Settings;
     use tokio::spawn;
     use tokio::task::JoinHandle;
@@ -131,10 +124,12 @@ mod tests {
     struct RequestCounts {
         renewals: usize,
         labels: usize,
+        /// Patches of the annotation of a pod with a session.
+        sessions: usize,
         refused: usize,
     }
 
-    /// An API server that keeps one Lease and forbids access to pods. Counts requests in `counts`.
+    /// An API server that keeps one Lease, and lists no pod and lets none be changed. Counts requests in `counts`.
     fn server(counts: watch::Sender<RequestCounts>) -> Client {
         server_that_may_refuse(counts, watch::channel(false).1)
     }
@@ -164,8 +159,14 @@ mod tests {
                         *lease.lock().unwrap() = Some(written.clone());
                         (StatusCode::OK, written)
                     }
+                    (Method::GET, false) => (StatusCode::OK, no_pods()),
                     (_, false) => {
-                        counts.send_modify(|counts| counts.labels += 1);
+                        let patch = body.collect().await.unwrap().to_bytes();
+                        let patch = String::from_utf8(patch.to_vec()).unwrap();
+                        counts.send_modify(|counts| {
+                            counts.labels += usize::from(patch.contains(ACTIVE));
+                            counts.sessions += usize::from(patch.contains(HAS_SESSION));
+                        });
                         (StatusCode::FORBIDDEN, refusal(403, "Forbidden"))
                     }
                 };
@@ -185,6 +186,12 @@ mod tests {
         });
 
         status.to_string().into_bytes()
+    }
+
+    fn no_pods() -> Vec<u8> {
+        let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+
+        list.to_string().into_bytes()
     }
 
     fn identity() -> Identity {
@@ -279,38 +286,25 @@ mod tests {
             assert_eq!(term.peer_endpoint, left, "{name}");
             // Only the first has no predecessor.
             assert_eq!(term.continue_after.is_some(), name != "gw-1");
-            hears.send_modify(|_| ());
+            drop(hears);
             end.send(()).unwrap();
             assert!(!role.await.unwrap(), "no successor waits");
         }
     }
 
     #[tokio::test]
-    async fn a_pod_is_labelled_once_its_peer_answers() {
+    async fn the_pod_with_a_session_is_annotated() {
         let (counts, mut asks) = watch::channel(RequestCounts::default());
         let client = server(counts);
-        let endpoint = "192.0.2.7:51840".parse().ok();
-        let (term, mut reported_term) = watch::channel(None);
-        let (_heard, heard) = watch::channel(endpoint);
+        let (term, _reported_term) = watch::channel(None);
+        let (hears, heard) = watch::channel(None);
         let (role, end) = replica(&client, "gw-1", term, heard);
-        reported_term.wait_for(Option::is_some).await.unwrap();
+        asks.wait_for(|counts| counts.labels >= 10).await.unwrap();
+        assert_eq!(asks.borrow().sessions, 0);
+
+        hears.send_replace(None);
+        asks.wait_for(|counts| counts.sessions >= 10).await.unwrap();
         end.send(()).unwrap();
         role.await.unwrap();
-
-        for is_heard in [true, false] {
-            let before = asks.borrow_and_update().labels;
-            let (term, mut reported_term) = watch::channel(None);
-            let (hears, heard) = watch::channel(None);
-            let (role, end) = replica(&client, "gw-2", term, heard);
-            reported_term.wait_for(Option::is_some).await.unwrap();
-            if is_heard {
-                sleep(HEAD_START / 10).await;
-                assert_eq!(asks.borrow().labels, before);
-                hears.send_replace(endpoint);
-            }
-            asks.wait_for(|counts| counts.labels > before).await.unwrap();
-            end.send(()).unwrap();
-            role.await.unwrap();
-        }
     }
 }
