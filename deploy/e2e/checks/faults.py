@@ -3,7 +3,7 @@
 import signal
 import time
 
-from lab.outage import brief, killed, none_lost, outage_of
+from lab.outage import brief, handed_over, killed, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 
@@ -14,6 +14,11 @@ def replace_gateway(world, cluster, other):
     wait_until("another gateway is ready", lambda: is_replaced(world, cluster, other, pod.name))
 
 
+def replaced(world, cluster, other):
+    """What pings see until the former pod has ended."""
+    return outage_of(world, *world.ways[0], lambda: replace_gateway(world, cluster, other), settle=5)
+
+
 def is_replaced(world, cluster, other, name):
     gateway = world.gateway(cluster, other)
     return gateway.name != name and gateway.is_ready
@@ -21,12 +26,12 @@ def is_replaced(world, cluster, other, name):
 
 @check("the client's gateway pod is deleted")
 def client_deleted(world):
-    return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[0])))
+    return handed_over(replaced(world, *world.ways[0]))
 
 
 @check("the server's gateway pod is deleted")
 def server_deleted(world):
-    return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[1])))
+    return handed_over(replaced(world, *world.ways[1]))
 
 
 @check("the client's gateway process is killed", is_quick=False)
@@ -70,7 +75,7 @@ def gateways(world):
 def iptables_mode(world):
     switch_proxies(world, "iptables")
     try:
-        return brief(outage_of(world, *world.ways[0], lambda: replace_gateway(world, *world.ways[1])))
+        return handed_over(replaced(world, *world.ways[1]))
     finally:
         switch_proxies(world, "nftables")
 

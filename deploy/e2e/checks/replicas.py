@@ -3,9 +3,9 @@
 import os
 import signal
 
-from checks.faults import replace_gateway
+from checks.faults import replace_gateway, replaced
 from checks.upgrade import upgrade, use_other_image
-from lab.outage import brief, none_lost, outage_of
+from lab.outage import brief, handed_over, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.world import tenant
@@ -33,26 +33,25 @@ def second_replica(world):
         wait_for_replicas(world)
         for way in world.ways:
             world.gateway(*way)
-    outage = outage_of(world, *world.ways[0], add)
+    outage = outage_of(world, *world.ways[0], add, settle=5)
     for cluster, other in world.ways:
         nodes = {pod.node.name for pod in replicas(cluster, other)}
         require(len(nodes) == min(REPLICAS, len(cluster.nodes)), f"the replicas of {cluster.name} are on {nodes}")
-    return brief(outage)
+    return handed_over(outage)
 
 
 @check("a standby replaces the client's deleted pod", is_quick=False)
 def client_deleted(world):
-    return none_lost(deleted(world, *world.ways[0]))
+    return handed_over(deleted(world, *world.ways[0]))
 
 
 @check("a standby replaces the server's deleted pod", is_quick=False)
 def server_deleted(world):
-    """Until kube-proxy leads the client to the new pod, that pod keeps what is to be sent, and a part is lost."""
-    return brief(deleted(world, *world.ways[1]))
+    return handed_over(deleted(world, *world.ways[1]))
 
 
 def deleted(world, cluster, other):
-    outage = outage_of(world, *world.ways[0], lambda: replace_gateway(world, cluster, other), settle=5)
+    outage = replaced(world, cluster, other)
     wait_for_replicas(world)
     return outage
 
@@ -106,7 +105,7 @@ def outage_of_dead_node(world):
 def upgraded(world):
     outage = outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=5)
     wait_for_replicas(world)
-    return brief(outage)
+    return handed_over(outage)
 
 
 @check("the chart takes the second replica back", is_quick=False)
@@ -114,4 +113,4 @@ def one_replica(world):
     def take_back():
         upgrade(world, "--set", "gateways.replicas=1")
         wait_for_replicas(world, 1)
-    return brief(outage_of(world, *world.ways[0], take_back))
+    return handed_over(outage_of(world, *world.ways[0], take_back, settle=5))

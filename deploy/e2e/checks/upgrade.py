@@ -3,7 +3,7 @@
 import json
 
 from checks.forward import SECONDS
-from lab.outage import brief, none_lost, outage_of
+from lab.outage import handed_over, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.traffic import throughput
@@ -25,7 +25,7 @@ def unchanged(world):
 
 @check("an upgrade replaces operator, agents and gateways", is_quick=False)
 def other_tag(world):
-    return brief(outage_of(world, *world.ways[0], lambda: use_other_image(world)))
+    return handed_over(outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=5))
 
 
 def use_other_image(world):

@@ -10,6 +10,9 @@ from lab.traffic import Pings
 # Beyond this an outage is a fault; the figures of the table are lower.
 OUTAGE_MAX_S = 20
 
+# For kube-proxy, whose period is a second, and for nodes to follow.
+HAND_OVER_MAX_S = 1
+
 
 def outage_of(world, cluster, other, act, settle=1.0):
     """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
@@ -24,6 +27,12 @@ def outage_of(world, cluster, other, act, settle=1.0):
 
 def brief(outage):
     require(outage.longest_gap_s <= OUTAGE_MAX_S, str(outage))
+    return str(outage)
+
+
+def handed_over(outage):
+    """The successor has a session before its predecessor ends."""
+    require(outage.longest_gap_s <= HAND_OVER_MAX_S, f"{outage} {outage.errors}")
     return str(outage)
 
 

@@ -8,7 +8,7 @@ import statistics
 import time
 
 from checks import install  # noqa: F401
-from checks.faults import replace_gateway
+from checks.faults import replaced
 from checks.replicas import kill, outage_of_dead_node, replicas, wait_for_replicas
 from checks.upgrade import upgrade, use_other_image
 from lab.outage import outage_of
@@ -27,9 +27,7 @@ def server(world):
 
 
 def deleted(side):
-    def event(world):
-        return outage_of(world, *world.ways[0], lambda: replace_gateway(world, *side(world)), settle=2)
-    return event
+    return lambda world: replaced(world, *side(world))
 
 
 def killed(side):
@@ -54,7 +52,7 @@ def killed_twice(side):
 
 
 def upgraded(world):
-    return outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=3)
+    return outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=5)
 
 
 def api_servers_away(world):

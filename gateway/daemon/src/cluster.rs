@@ -122,7 +122,10 @@ impl ClusterSource {
         let is_active = settings.leadership == Leadership::Always;
         let (sender, mut term) = watch::channel(is_active.then(LeaderTerm::default));
         term.mark_changed();
-        let leadership = LeadershipTask::start(&settings.leadership, &client, identity, sender);
+        let saved = state_file.as_ref().and_then(StateFile::load);
+        let has_led = saved.as_ref().is_some_and(|saved| !saved.peers.is_empty());
+        let leadership =
+            LeadershipTask::start(&settings.leadership, &client, identity, has_led, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);
         let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
@@ -137,7 +140,7 @@ impl ClusterSource {
             scope: settings.scope.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
             connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
-            saved: state_file.as_ref().and_then(StateFile::load),
+            saved,
             found: None,
             desired: None,
             is_outdated: false,
@@ -202,13 +205,16 @@ impl ClusterSource {
         }
     }
 
-    /// Saves the desired peers and their endpoints if a state file is configured, and records the peer's endpoint for
-    /// the next leader.
+    /// Saves the peers in force and their endpoints if a state file is configured, and records for the election that
+    /// there is a session.
     pub(crate) fn handle_status(&mut self, status: &[PeerStatus]) {
         if let (Some(file), Some(desired), Some(_)) =
             (&mut self.state_file, &self.desired, &self.found)
         {
-            file.save(desired, status);
+            match *self.term.borrow() {
+                Some(_) => file.save(desired, status),
+                None => file.save(&Desired::default(), &[]),
+            }
         }
         self.report_peer(status);
     }

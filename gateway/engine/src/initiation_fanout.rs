@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::{LocalPort, Path};
 use strait_wg::Peer;
-use strait_wg::message::{MAX_HANDSHAKE_BYTES, Message};
+use strait_wg::message::{Initiation, Message};
 use strait_wg::tunnel::SessionState;
 
 /// A younger session has only one reason for a handshake, silence: it is renewed at `REKEY_AFTER_TIME`, 120 s
@@ -47,18 +47,18 @@ const SAME_PORT: u32 = 24;
 /// Returns the number of initiations.
 pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
     let initiations = initiations_behind(before, out);
-    let count = initiations.len();
-    if count == 0 {
+    let Some((newest, _)) = initiations.last() else {
         return 0;
-    }
+    };
     let unanswered = peer.endpoints.unanswered();
     let addresses = peer.endpoints.handshake_targets();
-    peer.endpoints.handle_initiation();
+    peer.endpoints.handle_initiation(newest);
     let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
     let target = single_target(&addresses, unanswered);
     let port = if is_renewal { LocalPort::Listen } else { port(peer, unanswered) };
     out.redirect_handshakes(before, |path| Path { port, ..target.map_or(path, Path::from) });
 
+    let count = initiations.len();
     for (initiation, sent_to) in initiations {
         if is_renewal && addresses.contains(&sent_to.remote) {
             continue;
@@ -76,12 +76,20 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
 
 /// Starts a handshake with all endpoints of `peer` if that was requested. Returns how many were started.
 ///
-/// A request by data does not repeat an initiation within `REKEY_TIMEOUT`, so replayed datagrams cannot start more
-/// handshakes than timers do.
+/// A request by data starts none within `REKEY_TIMEOUT` of another, so replayed datagrams cannot start more handshakes
+/// than timers do: the source gets a copy of the initiation that was sent.
 pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
     let is_requested = peer.endpoints.poll_handshake_request();
     let is_requested_by_data = peer.endpoints.poll_former_request();
     if !is_requested && !is_requested_by_data {
+        return 0;
+    }
+    if !is_requested && peer.tunnel.is_handshaking(now) {
+        if let Some((initiation, source)) = peer.endpoints.initiation_for_former() {
+            let path = Path { port: port(peer, peer.endpoints.unanswered()), ..source.into() };
+            // Without room the next initiation goes there.
+            let _ = out.push_message(&initiation, Outer::handshake(path));
+        }
         return 0;
     }
     let addresses = peer.endpoints.handshake_targets();
@@ -93,21 +101,15 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
         Path { port: port(peer, peer.endpoints.unanswered()), ..in_use.unwrap_or(first.into()) };
 
     let before = out.len();
-    if is_requested {
-        peer.tunnel.restart(path, out, now);
-    } else {
-        peer.tunnel.initiate(path, out, now);
-    }
+    peer.tunnel.restart(path, out, now);
     let [(initiation, sent_to)] = &*initiations_behind(before, out) else {
         return 0;
     };
-    peer.endpoints.handle_initiation();
+    peer.endpoints.handle_initiation(initiation);
     send_copies(initiation, &addresses, *sent_to, out);
 
     1
 }
-
-type Initiation = [u8; MAX_HANDSHAKE_BYTES];
 
 /// The initiations with the path of each. Does not allocate if there is none.
 fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, Path)> {

@@ -19,6 +19,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use strait_packet::path::{LocalPort, Path};
 
+use crate::message::Initiation;
+
 /// The most candidates of a peer. A stock implementation answers ten initiations a second, and all candidates may be
 /// addresses of the same peer.
 pub const MAX_CANDIDATES: usize = 8;
@@ -61,6 +63,8 @@ pub struct Endpoints {
     is_withdrawn: AtomicBool,
     is_handshake_requested: AtomicBool,
     is_former_requested: AtomicBool,
+    /// The last initiation, until a handshake completes.
+    initiation: ArcSwapOption<Initiation>,
     unanswered: AtomicU32,
     /// How often the peer roamed: an authentic datagram came from another address than the endpoint.
     roamed: AtomicU32,
@@ -224,8 +228,9 @@ impl Endpoints {
         addresses
     }
 
-    /// An initiation was sent.
-    pub fn handle_initiation(&self) {
+    /// `initiation` was sent.
+    pub fn handle_initiation(&self, initiation: &Initiation) {
+        self.initiation.store(Some(Arc::new(*initiation)));
         let unanswered = self.unanswered();
         if unanswered == 0 {
             let roamed = self.roamed.load(Ordering::Relaxed);
@@ -243,7 +248,14 @@ impl Endpoints {
     /// A handshake completed, or the keys changed.
     pub fn reset_unanswered(&self) {
         self.former.store(None);
+        self.initiation.store(None);
         self.unanswered.store(0, Ordering::Relaxed);
+    }
+
+    /// The last initiation and the source of data in a session that a former process had, if no handshake has completed
+    /// since either.
+    pub fn initiation_for_former(&self) -> Option<(Initiation, SocketAddr)> {
+        Some((**self.initiation.load().as_ref()?, **self.former.load().as_ref()?))
     }
 
     /// The remote address of the path in use.
@@ -267,6 +279,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::message::MAX_HANDSHAKE_BYTES;
+
+    const INITIATION: Initiation = [0; MAX_HANDSHAKE_BYTES];
     use strait_packet::path::Local;
 
     #[test]
@@ -274,17 +289,17 @@ mod tests {
         let endpoints = Endpoints::default();
         endpoints.learn(at(1).into());
 
-        endpoints.handle_initiation();
+        endpoints.handle_initiation(&INITIATION);
         assert!(!endpoints.has_roamed_since_initiation());
         endpoints.learn(at(1).into());
         assert!(!endpoints.has_roamed_since_initiation(), "the same address");
         endpoints.learn(at(2).into());
         assert!(endpoints.has_roamed_since_initiation());
-        endpoints.handle_initiation();
+        endpoints.handle_initiation(&INITIATION);
         assert!(endpoints.has_roamed_since_initiation(), "the first may still be answered");
 
         endpoints.reset_unanswered();
-        endpoints.handle_initiation();
+        endpoints.handle_initiation(&INITIATION);
         assert!(!endpoints.has_roamed_since_initiation());
     }
 
@@ -292,7 +307,7 @@ mod tests {
     fn configured_endpoints_are_not_roaming() {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(&[at(1)], || false);
-        endpoints.handle_initiation();
+        endpoints.handle_initiation(&INITIATION);
 
         endpoints.set_candidates(&[at(2), at(3)], || false);
         endpoints.set_endpoint(at(4));
@@ -338,7 +353,7 @@ mod tests {
 
         assert!(endpoints.poll_handshake_request());
         assert_eq!(endpoints.handshake_targets(), [at(2)], "the old endpoint would answer first");
-        endpoints.handle_initiation();
+        endpoints.handle_initiation(&INITIATION);
         assert_eq!(endpoints.handshake_targets(), [at(1), at(2)], "nothing has answered");
     }
 

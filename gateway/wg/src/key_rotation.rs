@@ -407,7 +407,7 @@ impl KeyRotation {
     }
 
     /// Whether a handshake is under way.
-    fn is_handshaking(&self, now: Instant) -> bool {
+    pub fn is_handshaking(&self, now: Instant) -> bool {
         self.usable().any(|keyed| keyed.tunnel.is_handshaking(now))
     }
 

@@ -11,6 +11,9 @@ pub const MAX_DATAGRAM_OVERHEAD_BYTES: usize = DATA_OVERHEAD_BYTES + 15;
 /// Length of the longest handshake message, the initiation.
 pub const MAX_HANDSHAKE_BYTES: usize = 148;
 
+/// The bytes of a handshake initiation.
+pub type Initiation = [u8; MAX_HANDSHAKE_BYTES];
+
 /// Length of a handshake response.
 pub const RESPONSE_BYTES: usize = 92;
 

@@ -17,6 +17,9 @@ const CALLS_PER_DEADLINE: u32 = 3;
 /// A candidate on standby reads the Lease once in a retry period, and may take another for its call.
 const PERIODS_PER_SUCCESSION: u32 = 2;
 
+/// The same with the default retry period of two seconds: a replica of another revision may have it.
+const SUCCESSION_MIN: Duration = Duration::from_secs(4);
+
 /// How often a replica that has released the Lease looks for its successor in one retry period.
 const POLLS_PER_PERIOD: u32 = 10;
 
@@ -39,7 +42,7 @@ impl Times {
     /// Within this time another replica takes a free Lease, if there is one.
     #[must_use]
     pub(crate) fn succession(&self) -> Duration {
-        self.retry_period * PERIODS_PER_SUCCESSION
+        (self.retry_period * PERIODS_PER_SUCCESSION).max(SUCCESSION_MIN)
     }
 }
 

@@ -36,11 +36,13 @@ pub(super) struct LeadershipTask {
 }
 
 impl LeadershipTask {
-    /// Publishes in `term` whenever leadership begins or ends. Call it within the runtime.
+    /// Publishes in `term` whenever leadership begins or ends. A replica that `has_led` before its container restarted
+    /// leads while the API server is away. Call it within the runtime.
     pub(super) fn start(
         leadership: &Leadership,
         client: &Client,
         identity: &Identity,
+        has_led: bool,
         term: watch::Sender<Option<LeaderTerm>>,
     ) -> Self {
         let (heard, last_heard) = watch::channel(None);
@@ -54,7 +56,9 @@ impl LeadershipTask {
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
                 let peer_heard = PeerHeard { heard: last_heard, awaits };
-                task.spawn(lease::run_election(election, pod, times, term, peer_heard, ended));
+                task.spawn(lease::run_election(
+                    election, pod, times, has_led, term, peer_heard, ended,
+                ));
                 end = Some(sender);
             }
             Leadership::OtherContainer { socket, guest } => {

@@ -183,6 +183,21 @@ fn data_of_a_former_process_starts_a_handshake() {
 }
 
 #[test]
+fn data_of_a_former_process_repeats_the_initiation() {
+    let source = SocketAddr::from(([203, 0, 113, 9], 4000));
+    let mut hub = Hub::new(1, None);
+    let first = hub.sent(TICK);
+    assert_eq!(first.len(), 1);
+    let index = IndexSlot::new(0, ReceiverIndices::secret(hub.index_seed)).index(9);
+
+    hub.receive_data(index, source);
+    let copy = hub.sent(TICK);
+    assert_eq!(copy, [(first[0].0.clone(), source.into())]);
+    hub.receive_data(index, source);
+    assert_eq!(hub.sent(TICK), [], "one for each source");
+}
+
+#[test]
 fn data_of_a_former_process_leaves_sessions_alone() {
     let mut hub = Hub::new(0, None);
     let peer = identity(hub.now);

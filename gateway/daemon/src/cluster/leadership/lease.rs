@@ -23,10 +23,13 @@ pub(super) struct PeerHeard {
 
 /// Takes part in the election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
 /// one. The Lease records where the peer was heard.
+///
+/// If the replica `has_led` before its container restarted, it leads until the API server says who holds the Lease.
 pub(super) async fn run_election(
     election: Election,
     pod: ActivePod,
     times: Times,
+    has_led: bool,
     term: watch::Sender<Option<LeaderTerm>>,
     mut peer: PeerHeard,
     mut end: oneshot::Receiver<()>,
@@ -37,7 +40,8 @@ pub(super) async fn run_election(
 
     loop {
         set_peer_endpoint(&mut elector, &peer.heard);
-        let is = elector.round().await;
+        let elected = elector.round().await;
+        let is = if has_led && !elector.was_answered() { Role::Leader } else { elected };
         if is != was {
             // Any writer of Leases may have set this value.
             let peer_endpoint =
@@ -211,6 +215,17 @@ mod tests {
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
+        replica_that(false, client, name, term, heard)
+    }
+
+    /// The same, if it `has_led` before it restarted.
+    fn replica_that(
+        has_led: bool,
+        client: &Client,
+        name: &str,
+        term: watch::Sender<Option<LeaderTerm>>,
+        heard: watch::Receiver<Option<SocketAddr>>,
+    ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
         let settings = Settings {
             holder: format!("{name}_1"),
             place: None,
@@ -221,10 +236,10 @@ mod tests {
         let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(run_election(election, pod, TIMES, term, peer_heard, ended)), end)
+        (spawn(run_election(election, pod, TIMES, has_led, term, peer_heard, ended)), end)
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_refused_label_keeps_the_lease() {
         let (counts, mut asks) = watch::channel(RequestCounts::default());
         let client = server(counts);
@@ -240,7 +255,7 @@ mod tests {
     }
 
     /// It may have a successor, and must not take the label from it.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn without_renewal_the_leader_claims_no_label() {
         let (counts, mut asks) = watch::channel(RequestCounts::default());
         let (refuses, is_refusing) = watch::channel(false);
@@ -267,7 +282,7 @@ mod tests {
         role.await.unwrap();
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_lease_hands_on_the_peer_endpoint() {
         let client = server(watch::Sender::default());
         let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
@@ -292,7 +307,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_pod_with_a_session_is_annotated() {
         let (counts, mut asks) = watch::channel(RequestCounts::default());
         let client = server(counts);
@@ -306,5 +321,24 @@ mod tests {
         asks.wait_for(|counts| counts.sessions >= 10).await.unwrap();
         end.send(()).unwrap();
         role.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restarted_leader_needs_no_api_server() {
+        for has_led in [true, false] {
+            let (reached, mut requests) = watch::channel(0);
+            let refuse = move |_: Request<Body>| {
+                reached.send_modify(|count| *count += 1);
+                async { Err::<Response<Body>, _>(std::io::Error::other("no route to host")) }
+            };
+            let client = Client::new(service_fn(refuse), "tenant");
+            let (term, reported_term) = watch::channel(None);
+            let (_hears, heard) = watch::channel(None);
+            let (role, end) = replica_that(has_led, &client, "gw-1", term, heard);
+            requests.wait_for(|count| *count >= 10).await.unwrap();
+            assert_eq!(reported_term.borrow().is_some(), has_led);
+            end.send(()).unwrap();
+            assert!(!role.await.unwrap());
+        }
     }
 }

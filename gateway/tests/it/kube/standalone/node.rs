@@ -29,6 +29,8 @@ use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};
 use crate::harness::STRAIT;
 
+/// Of the active pod of a gateway.
+const ACTIVE: &str = "networking.liqo.io/active";
 /// Of pods that are gateways.
 const COMPONENT: &str = "networking.liqo.io/component";
 
@@ -136,7 +138,9 @@ impl NodeOf {
         ];
         let network = self.pods.as_mut().filter(|_| is_gateway(&template)).map(PodNetwork::add);
         let namespace = network.as_ref().map_or(&self.namespace, |network| &network.namespace);
-        let words = words.into_iter().chain(args);
+        // The kubelet makes it the name of the host.
+        let name = is_gateway(&template).then(|| format!("--pod-name={pod}"));
+        let words = words.into_iter().chain(args).chain(name);
         let process = self.run_in(namespace, &deployment.name_any(), &kubeconfig, words);
 
         let address = network.as_ref().map_or(self.address, |network| network.address);
@@ -251,7 +255,11 @@ impl Running {
         let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
         let labels = labels(&self.template);
         let is_selected = selector.is_some_and(|selector| {
-            selector.iter().all(|(key, value)| labels.and_then(|all| all.get(key)) == Some(value))
+            // The only pod is the active one.
+            selector
+                .iter()
+                .filter(|(key, _)| *key != ACTIVE)
+                .all(|(key, value)| labels.and_then(|all| all.get(key)) == Some(value))
         });
 
         is_selected && self.network.is_some() && service.namespace().as_ref() == Some(&self.tenant)
