@@ -30,7 +30,9 @@ pub(crate) use help::command;
 ///
 /// Exit status: 0 success, 64 wrong usage or configuration (nothing was changed), 1 any other error.
 #[derive(Debug, Parser)]
-#[command(name = "strait", version, propagate_version = true)]
+// As with `kubectl` and Liqo the last of repeated flags counts: further flags in values of the chart replace those of
+// the templates.
+#[command(name = "strait", version, propagate_version = true, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) log: LogArgs,

@@ -1,5 +1,6 @@
 """What an installation survives. Each figure is what fifty pings a second between pods have seen."""
 
+import os
 import signal
 import time
 
@@ -93,16 +94,32 @@ def switch_proxies(world, mode):
 
 @check("the API servers are restarted", is_quick=False)
 def api_servers_restarted(world):
-    def restart_both():
-        for cluster in world.clusters:
-            # In order it would wait a minute for watches to end.
-            cluster.control.end("kube-apiserver", signal.SIGKILL)
-        time.sleep(5)
-        for cluster in world.clusters:
-            cluster.api_server()
-        for cluster in world.clusters:
-            wait_until("it is ready", lambda cluster=cluster: cluster.kubectl("get", "--raw", "/readyz") == "ok")
-    return none_lost(outage_of(world, *world.ways[0], restart_both))
+    return none_lost(outage_of(world, *world.ways[0], lambda: without_api_servers(world, lambda: time.sleep(5))))
+
+
+@check("a gateway restarts while the API server is away", is_quick=False)
+def restarted_without_api_server(world):
+    away_s = 5
+    # The pod of the server is new. The kubelet would wait ten seconds before it starts a container again.
+    process = world.gateway(*world.ways[1]).pid_of(0)
+
+    def kill():
+        os.kill(process, signal.SIGKILL)
+        time.sleep(away_s)
+    outage = outage_of(world, *world.ways[0], lambda: without_api_servers(world, kill))
+    require(outage.longest_gap_s < away_s, str(outage))
+    return str(outage)
+
+
+def without_api_servers(world, act):
+    for cluster in world.clusters:
+        # In order it would wait a minute for watches to end.
+        cluster.control.end("kube-apiserver", signal.SIGKILL)
+    act()
+    for cluster in world.clusters:
+        cluster.api_server()
+    for cluster in world.clusters:
+        wait_until("it is ready", lambda cluster=cluster: cluster.kubectl("get", "--raw", "/readyz") == "ok")
 
 
 @check("the gateway moves when its node is drained", is_quick=False)

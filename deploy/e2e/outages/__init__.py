@@ -3,17 +3,15 @@
 Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
 """
 
-import signal
 import statistics
 import time
 
 from checks import install  # noqa: F401
-from checks.faults import replaced
+from checks.faults import replaced, without_api_servers
 from checks.replicas import kill, outage_of_dead_node, replicas, wait_for_replicas
 from checks.upgrade import upgrade, use_other_image
 from lab.outage import outage_of
 from lab.report import check
-from lab.shell import wait_until
 
 AWAY_S = 60
 
@@ -57,13 +55,7 @@ def upgraded(world):
 
 def api_servers_away(world):
     def away():
-        for cluster in world.clusters:
-            cluster.control.end("kube-apiserver", signal.SIGKILL)
-        time.sleep(AWAY_S)
-        for cluster in world.clusters:
-            cluster.api_server()
-        for cluster in world.clusters:
-            wait_until("it is ready", lambda cluster=cluster: cluster.kubectl("get", "--raw", "/readyz") == "ok")
+        without_api_servers(world, lambda: time.sleep(AWAY_S))
     return outage_of(world, *world.ways[0], away, settle=5)
 
 

@@ -43,6 +43,17 @@ fn the_dns_interval_works_with_a_file() {
 }
 
 #[test]
+fn the_last_of_repeated_flags_counts() {
+    let words = ["strait", "gateway", "--config=f", "--dns-check-interval=1m"];
+    let words = words.into_iter().chain(["--dns-check-interval=2m"]);
+    let Command::Gateway(gateway) = parse(words).unwrap().command else {
+        panic!("another command")
+    };
+
+    assert_eq!(gateway.cluster.dns_check_interval.as_secs(), 120);
+}
+
+#[test]
 fn wrong_usage_names_the_word_in_one_line() {
     for (words, offending) in [
         (vec!["strait"], "subcommand"),

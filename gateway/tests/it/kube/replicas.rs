@@ -21,9 +21,9 @@ use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use strait_api::labels::ACTIVE;
 use strait_control_lab::create;
 use strait_control_lab::roles::shipped_role;
+use strait_kube::active;
 use strait_lab::Layout;
 use strait_lab::Namespace;
 use strait_lab::TwoClusters;
@@ -124,12 +124,14 @@ struct Node {
     remote: IpNet,
     mode: Mode,
     replicas: BTreeMap<&'static str, Pod>,
-    leads_to: Option<String>,
+    /// Where packets and calls go.
+    route: Option<String>,
+    service: Option<String>,
 }
 
 impl Node {
     const fn new(namespace: Arc<Namespace>, remote: IpNet, mode: Mode) -> Self {
-        Self { namespace, remote, mode, replicas: BTreeMap::new(), leads_to: None }
+        Self { namespace, remote, mode, replicas: BTreeMap::new(), route: None, service: None }
     }
 
     /// Starts a replica in a namespace of its own, and waits until it runs.
@@ -147,20 +149,26 @@ impl Node {
         .unwrap();
     }
 
-    /// Routes packets and calls of a server to the active replica.
+    /// Routes packets to the replica with a session, and calls of a server to the active one.
     fn follow(&mut self, fed: &Fed) {
-        let active = active(fed);
+        let active = named(fed, active::is_active);
         assert!(active.len() <= 1, "{active:?}");
-        let Some(name) = active.first().filter(|&name| self.leads_to.as_ref() != Some(name)) else {
-            return;
-        };
-        let pod = self.replicas[name.as_str()].address;
-        self.namespace.replace_route(self.remote, name, Via::Router(pod)).unwrap();
-        if self.mode == Mode::Server {
-            let port = LISTEN_PORT.into();
-            expose(&self.namespace, &[Exposed { node_port: port, pod, port }]);
+        let with_session = named(fed, active::has_session);
+        if let Some(name) = with_session.last().or(active.last())
+            && self.route.as_ref() != Some(name)
+        {
+            let pod = self.replicas[name.as_str()].address;
+            self.namespace.replace_route(self.remote, name, Via::Router(pod)).unwrap();
+            self.route = Some(name.clone());
         }
-        self.leads_to = Some(name.clone());
+        if self.mode == Mode::Server
+            && let Some(name) = active.first()
+            && self.service.as_ref() != Some(name)
+        {
+            let (pod, port) = (self.replicas[name.as_str()].address, LISTEN_PORT.into());
+            expose(&self.namespace, &[Exposed { node_port: port, pod, port }]);
+            self.service = Some(name.clone());
+        }
     }
 }
 
@@ -226,9 +234,14 @@ async fn create_pod(client: kube::Client, name: &str) {
 
 /// The pods with the label of the active one.
 fn active(fed: &Fed) -> Vec<String> {
+    named(fed, active::is_active)
+}
+
+/// The pods that `are` it.
+fn named(fed: &Fed, are: fn(&KubePod) -> bool) -> Vec<String> {
     fed.ask(move |client| async move {
         let pods = Api::<KubePod>::namespaced(client, NAMESPACE);
-        let active = ListParams::default().labels(&format!("{ACTIVE}=true"));
-        pods.list(&active).await.unwrap().iter().map(KubePod::name_any).collect()
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        pods.iter().filter(|pod| are(pod)).map(KubePod::name_any).collect()
     })
 }

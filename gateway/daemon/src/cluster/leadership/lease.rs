@@ -1,23 +1,26 @@
 //! Takes part in the leader election, and labels the active pod.
 
-use std::future::pending;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use strait_kube::active::ActivePod;
 use strait_kube::election::{Election, Elector, Role, Times};
 use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::LeaderTerm;
 use crate::config::address_of_one_host;
+
+/// How long a new leader looks for its session often: kube-proxy leads the peer of a server to its pod within a second.
+const AWAITED: Duration = Duration::from_secs(5);
 
 /// That the peer was heard, from the control loop.
 pub(super) struct PeerHeard {
     /// Where the peer was heard last, if the next leader needs to know.
     pub(super) heard: watch::Receiver<Option<SocketAddr>>,
-    /// Whether the task waits to hear the peer.
+    /// Whether the peer is expected at any moment.
     pub(super) awaits: watch::Sender<bool>,
 }
 
@@ -37,6 +40,7 @@ pub(super) async fn run_election(
     let mut elector = Elector::new(election, times);
     let mut labels = RepeatedFailure::about("label the active pod");
     let mut was = Role::Standby;
+    let (mut has_session, mut began) = (false, Instant::now());
 
     loop {
         set_peer_endpoint(&mut elector, &peer.heard);
@@ -48,15 +52,18 @@ pub(super) async fn run_election(
                 elector.peer_endpoint_of_leader().and_then(|left| address_of_one_host(left).ok());
             let continue_after = elector.continue_after();
             peer.heard.mark_unchanged();
+            (has_session, began) = (false, Instant::now());
             peer.awaits.send_replace(is == Role::Leader);
             term.send_replace(
                 (is == Role::Leader).then_some(LeaderTerm { peer_endpoint, continue_after }),
             );
         }
+        if has_session || began.elapsed() >= AWAITED {
+            peer.awaits.send_replace(false);
+        }
         let call = times.call();
         match (was, is) {
             (_, Role::Leader) if elector.holds() => {
-                let has_session = !*peer.awaits.borrow();
                 labels.log(&flat(timeout(call, pod.claim(has_session)).await));
             }
             // Another replica may have the label by now.
@@ -70,23 +77,15 @@ pub(super) async fn run_election(
 
         select! {
             () = sleep(times.retry_period) => {}
-            () = peer.is_heard() => {}
+            Ok(()) = peer.heard.changed(), if is == Role::Leader && !has_session => {
+                has_session = true;
+            }
             _ = &mut end => break,
         }
     }
 
     set_peer_endpoint(&mut elector, &peer.heard);
     elector.hand_over().await
-}
-
-impl PeerHeard {
-    /// Completes once in a term, when the peer was heard.
-    async fn is_heard(&mut self) {
-        if !*self.awaits.borrow() || self.heard.changed().await.is_err() {
-            pending().await
-        }
-        self.awaits.send_replace(false);
-    }
 }
 
 fn set_peer_endpoint(elector: &mut Elector, heard: &watch::Receiver<Option<SocketAddr>>) {
@@ -104,7 +103,6 @@ fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow
 mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use http::{Method, Request, Response, StatusCode};
     use http_body_util::BodyExt as _;
