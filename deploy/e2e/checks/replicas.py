@@ -4,38 +4,34 @@ import os
 import signal
 
 from checks.faults import replace_gateway, replaced
-from checks.upgrade import upgrade, use_other_image
+from checks.upgrade import gateways, upgrade_in_turn, use_other_image
 from lab.outage import brief, handed_over, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
-from lab.world import tenant
 
 REPLICAS = 2
 
 
-def replicas(cluster, other):
-    return cluster.pods(tenant(other), "networking.liqo.io/component=gateway")
-
-
 def wait_for_replicas(world, count=REPLICAS):
-    def are_ready(cluster, other):
-        pods = replicas(cluster, other)
-        return len(pods) == count and all(pod.is_ready for pod in pods)
     for cluster, other in world.ways:
         wait_until(f"{cluster.name} has {count} replicas of its gateway",
-                   lambda cluster=cluster, other=other: are_ready(cluster, other), timeout=120)
+                   lambda cluster=cluster, other=other: are_ready(cluster, other, count), timeout=120)
+
+
+def are_ready(cluster, other, count=REPLICAS):
+    pods = gateways(cluster, other)
+    return len(pods) == count and all(pod.is_ready for pod in pods)
 
 
 @check("the chart gives each gateway a second replica", is_quick=False)
 def second_replica(world):
     def add():
-        upgrade(world, "--set", f"gateways.replicas={REPLICAS}")
-        wait_for_replicas(world)
+        upgrade_in_turn(world, "--set", f"gateways.replicas={REPLICAS}", until=are_ready)
         for way in world.ways:
             world.gateway(*way)
     outage = outage_of(world, *world.ways[0], add, settle=5)
     for cluster, other in world.ways:
-        nodes = {pod.node.name for pod in replicas(cluster, other)}
+        nodes = {pod.node.name for pod in gateways(cluster, other)}
         require(len(nodes) == min(REPLICAS, len(cluster.nodes)), f"the replicas of {cluster.name} are on {nodes}")
     return handed_over(outage)
 
@@ -77,7 +73,7 @@ def kill(world, cluster, other):
     os.kill(pod.pid_of(0), signal.SIGKILL)
     wait_until("the container runs again", lambda: any(
         again.name == pod.name and again.restarts > pod.restarts and again.is_ready
-        for again in replicas(cluster, other)), pause=0.1)
+        for again in gateways(cluster, other)), pause=0.1)
 
 
 @check("a standby replaces the replica of a dead node", is_quick=False)
@@ -111,6 +107,5 @@ def upgraded(world):
 @check("the chart takes the second replica back", is_quick=False)
 def one_replica(world):
     def take_back():
-        upgrade(world, "--set", "gateways.replicas=1")
-        wait_for_replicas(world, 1)
+        upgrade_in_turn(world, "--set", "gateways.replicas=1", until=lambda *way: are_ready(*way, count=1))
     return handed_over(outage_of(world, *world.ways[0], take_back, settle=5))

@@ -1,13 +1,17 @@
 """Upgrades by the commands of the manual."""
 
 import json
+import time
 
 from checks.forward import SECONDS
 from lab.outage import handed_over, none_lost, outage_of
 from lab.report import check
 from lab.shell import require, wait_until
 from lab.traffic import throughput
-from lab.world import CHART, INSTALLED
+from lab.world import CHART, INSTALLED, tenant
+
+# After its successor has a session.
+FORMER_FORWARDS_S = 4
 
 
 def upgrade(world, *settings, clusters=None):
@@ -16,6 +20,16 @@ def upgrade(world, *settings, clusters=None):
                         stdin=cluster.helm("show", "crds", CHART))
         cluster.helm("upgrade", "strait", CHART, "--namespace", "liqo", "--reset-then-reuse-values", *settings)
         cluster.wait_for_rollout("liqo", *INSTALLED)
+
+
+def upgrade_in_turn(world, *settings, until):
+    """One cluster after the other: if both gateways of a peering are replaced at a time, each may answer the former one
+    of the other, and needs a second to learn that it has ended."""
+    for cluster, other in world.ways:
+        upgrade(world, *settings, clusters=[cluster])
+        wait_until(f"the gateways of {cluster.name} are replaced", lambda cluster=cluster, other=other: until(cluster, other),
+                   timeout=120)
+        time.sleep(FORMER_FORWARDS_S)
 
 
 @check("an upgrade without a change costs no packet")
@@ -32,9 +46,8 @@ def use_other_image(world):
     """Upgrades to the tag `next`, or back, until all pods of Strait have it."""
     tag = "dev" if image_of(world.gateway(*world.ways[0])) == "strait:next" else "next"
     image = f"strait:{tag}"
-    upgrade(world, "--set", f"image.tag={tag}")
-    wait_until("both gateways have the new image", lambda: all(
-        image_of(world.gateway(*way)) == image and world.gateway(*way).is_ready for way in world.ways))
+    upgrade_in_turn(world, "--set", f"image.tag={tag}", until=lambda *way: all(
+        image_of(pod) == image and pod.is_ready for pod in gateways(*way)))
     for cluster in world.clusters:
         for pod in cluster.pods("liqo", "app.kubernetes.io/part-of=strait"):
             require(image_of(pod) == image, f"{pod.name} has {image_of(pod)}")
@@ -54,6 +67,10 @@ def engines(world):
     rates = [throughput(world.pod(one), world.target(one, another), SECONDS) for one, another in world.ways]
     use()
     return f"rome {rates[0]:.0f} Mb/s, milan {rates[1]:.0f} Mb/s"
+
+
+def gateways(cluster, other):
+    return cluster.pods(tenant(other), "networking.liqo.io/component=gateway")
 
 
 def image_of(pod):

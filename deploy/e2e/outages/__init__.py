@@ -8,8 +8,8 @@ import time
 
 from checks import install  # noqa: F401
 from checks.faults import replaced, without_api_servers
-from checks.replicas import kill, outage_of_dead_node, replicas, wait_for_replicas
-from checks.upgrade import upgrade, use_other_image
+from checks.replicas import kill, outage_of_dead_node, wait_for_replicas
+from checks.upgrade import gateways, upgrade, use_other_image
 from lab.outage import outage_of
 from lab.report import check
 
@@ -42,7 +42,7 @@ def killed_twice(side):
             kill(world, *side(world))
         outage = outage_of(world, *world.ways[0], twice, settle=2)
         # A pod that is new has no back-off.
-        for pod in replicas(*side(world)):
+        for pod in gateways(*side(world)):
             pod.delete()
             wait_for_all(world)
         return outage
