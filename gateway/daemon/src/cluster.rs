@@ -266,9 +266,10 @@ impl ClusterSource {
         verdicts.collect()
     }
 
-    /// Hands leadership over and waits briefly for a successor. Returns whether there is one.
+    /// Hands leadership over and waits for a successor, if there is a peer. Returns whether there is one.
     pub(crate) async fn hand_over(&mut self) -> bool {
-        let has_successor = self.leadership.end().await;
+        let has_peers = self.desired.as_ref().is_some_and(|desired| !desired.peers.is_empty());
+        let has_successor = self.leadership.end(has_peers).await;
         if has_successor {
             // From now on the successor reports.
             self.leader_tasks.end();

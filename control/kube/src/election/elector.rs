@@ -14,11 +14,9 @@ use crate::repeated_failure::RepeatedFailure;
 /// room for another round before the Lease expires.
 const CALLS_PER_DEADLINE: u32 = 3;
 
-/// A candidate on standby reads the Lease once in a retry period, and may take another for its call.
-const PERIODS_PER_SUCCESSION: u32 = 2;
-
-/// The same with the default retry period of two seconds: a replica of another revision may have it.
-const SUCCESSION_MIN: Duration = Duration::from_secs(4);
+/// Within this time a pod starts on another node that has the image, or a candidate on standby reads the Lease. With what
+/// the process does afterwards it is shorter than the 30 s after which the kubelet kills a container by default.
+const SUCCESSION: Duration = Duration::from_secs(10);
 
 /// How often a replica that has released the Lease looks for its successor in one retry period.
 const POLLS_PER_PERIOD: u32 = 10;
@@ -37,12 +35,6 @@ impl Times {
     #[must_use]
     pub fn call(&self) -> Duration {
         self.renew_deadline / CALLS_PER_DEADLINE
-    }
-
-    /// Within this time another replica takes a free Lease, if there is one.
-    #[must_use]
-    pub(crate) fn succession(&self) -> Duration {
-        (self.retry_period * PERIODS_PER_SUCCESSION).max(SUCCESSION_MIN)
     }
 }
 
@@ -136,15 +128,14 @@ impl Elector {
         self.release().await;
     }
 
-    /// Releases the Lease, and waits for as long as another replica needs to see that and to start. Returns whether one
-    /// holds it.
+    /// Releases the Lease, and waits until another replica holds it, 10 s at most. Returns whether one does.
     pub async fn hand_over(mut self) -> bool {
         if !self.release().await {
             return false;
         }
-        info!(patience = ?self.times.succession(), "the Lease is released; waiting for another replica");
+        info!(patience = ?SUCCESSION, "the Lease is released; waiting for another replica");
 
-        let taken = timeout(self.times.succession(), async {
+        let taken = timeout(SUCCESSION, async {
             loop {
                 // A failed call proves nothing, and is repeated.
                 if self.election.has_successor().await.unwrap_or(false) {

@@ -30,7 +30,8 @@ pub(super) struct LeaderTerm {
 pub(super) struct LeadershipTask {
     /// Empty if leadership is fixed. Returns whether another replica took over.
     task: JoinSet<bool>,
-    end: Option<oneshot::Sender<()>>,
+    /// Whether to wait for a successor.
+    end: Option<oneshot::Sender<bool>>,
     heard: watch::Sender<Option<SocketAddr>>,
     is_peer_awaited: watch::Receiver<bool>,
 }
@@ -82,11 +83,11 @@ impl LeadershipTask {
         *self.is_peer_awaited.borrow()
     }
 
-    /// Hands leadership over. Returns whether another replica took it.
-    pub(super) async fn end(&mut self) -> bool {
+    /// Gives leadership up, and waits for a successor if one is needed. Returns whether another replica took it.
+    pub(super) async fn end(&mut self, needs_successor: bool) -> bool {
         let Some(end) = self.end.take() else { return false };
         // The task may have ended before.
-        let _ = end.send(());
+        let _ = end.send(needs_successor);
 
         matches!(self.task.join_next().await, Some(Ok(true)))
     }

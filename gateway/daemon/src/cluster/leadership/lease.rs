@@ -24,8 +24,8 @@ pub(super) struct PeerHeard {
     pub(super) awaits: watch::Sender<bool>,
 }
 
-/// Takes part in the election until `end`, then hands the Lease over and waits for a successor. Returns whether there is
-/// one. The Lease records where the peer was heard.
+/// Takes part in the election until `end`, which says whether to wait for a successor then. Returns whether there is one.
+/// The Lease records where the peer was heard.
 ///
 /// If the replica `has_led` before its container restarted, it leads until the API server says who holds the Lease.
 pub(super) async fn run_election(
@@ -35,14 +35,14 @@ pub(super) async fn run_election(
     has_led: bool,
     term: watch::Sender<Option<LeaderTerm>>,
     mut peer: PeerHeard,
-    mut end: oneshot::Receiver<()>,
+    mut end: oneshot::Receiver<bool>,
 ) -> bool {
     let mut elector = Elector::new(election, times);
     let mut labels = RepeatedFailure::about("label the active pod");
     let mut was = Role::Standby;
     let (mut has_session, mut began) = (false, Instant::now());
 
-    loop {
+    let needs_successor = loop {
         set_peer_endpoint(&mut elector, &peer.heard);
         let elected = elector.round().await;
         let is = if has_led && !elector.was_answered() { Role::Leader } else { elected };
@@ -80,12 +80,17 @@ pub(super) async fn run_election(
             Ok(()) = peer.heard.changed(), if is == Role::Leader && !has_session => {
                 has_session = true;
             }
-            _ = &mut end => break,
+            needs_successor = &mut end => break needs_successor.unwrap_or_default(),
         }
-    }
+    };
 
     set_peer_endpoint(&mut elector, &peer.heard);
-    elector.hand_over().await
+    if needs_successor {
+        elector.hand_over().await
+    } else {
+        elector.end().await;
+        false
+    }
 }
 
 fn set_peer_endpoint(elector: &mut Elector, heard: &watch::Receiver<Option<SocketAddr>>) {
@@ -212,7 +217,7 @@ mod tests {
         name: &str,
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
-    ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
+    ) -> (JoinHandle<bool>, oneshot::Sender<bool>) {
         replica_that(false, client, name, term, heard)
     }
 
@@ -223,7 +228,7 @@ mod tests {
         name: &str,
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
-    ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
+    ) -> (JoinHandle<bool>, oneshot::Sender<bool>) {
         let settings = Settings {
             holder: format!("{name}_1"),
             place: None,
@@ -248,7 +253,7 @@ mod tests {
         asks.wait_for(|counts| counts.renewals >= 10 && counts.labels >= 10).await.unwrap();
         assert_eq!(*reported_term.borrow(), Some(LeaderTerm::default()));
         assert!(!role.is_finished());
-        end.send(()).unwrap();
+        end.send(true).unwrap();
         assert!(!role.await.unwrap(), "no successor waits");
     }
 
@@ -276,8 +281,24 @@ mod tests {
 
         refuses.send_replace(false);
         asks.wait_for(|counts| counts.labels > before).await.unwrap();
-        end.send(()).unwrap();
+        end.send(true).unwrap();
         role.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_waits_for_a_needed_successor() {
+        for (is_needed, wait) in [(true, 10), (false, 0)] {
+            let client = server(watch::Sender::default());
+            let (term, mut reported_term) = watch::channel(None);
+            let (_hears, heard) = watch::channel(None);
+            let (role, end) = replica(&client, "gw-1", term, heard);
+            reported_term.wait_for(Option::is_some).await.unwrap();
+
+            let asked = Instant::now();
+            end.send(is_needed).unwrap();
+            assert!(!role.await.unwrap(), "no successor waits");
+            assert_eq!(asked.elapsed().as_secs(), wait);
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -300,7 +321,7 @@ mod tests {
             // Only the first has no predecessor.
             assert_eq!(term.continue_after.is_some(), name != "gw-1");
             drop(hears);
-            end.send(()).unwrap();
+            end.send(true).unwrap();
             assert!(!role.await.unwrap(), "no successor waits");
         }
     }
@@ -317,7 +338,7 @@ mod tests {
 
         hears.send_replace(None);
         asks.wait_for(|counts| counts.sessions >= 10).await.unwrap();
-        end.send(()).unwrap();
+        end.send(true).unwrap();
         role.await.unwrap();
     }
 
@@ -335,7 +356,7 @@ mod tests {
             let (role, end) = replica_that(has_led, &client, "gw-1", term, heard);
             requests.wait_for(|count| *count >= 10).await.unwrap();
             assert_eq!(reported_term.borrow().is_some(), has_led);
-            end.send(()).unwrap();
+            end.send(true).unwrap();
             assert!(!role.await.unwrap());
         }
     }
