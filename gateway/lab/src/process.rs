@@ -15,7 +15,7 @@ use super::Namespace;
 use super::wait_until;
 
 /// How long a program may take to end after SIGTERM.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running program. Dropping it kills it; if this process is killed first, the kernel kills it (`PR_SET_PDEATHSIG`,
 /// set by `setpriv` of util-linux).

@@ -16,7 +16,7 @@ const CALLS_PER_DEADLINE: u32 = 3;
 
 /// Within this time a pod starts on another node that has the image, or a candidate on standby reads the Lease. With what
 /// the process does afterwards it is shorter than the 30 s after which the kubelet kills a container by default.
-const SUCCESSION: Duration = Duration::from_secs(10);
+const SUCCESSION: Duration = Duration::from_secs(8);
 
 /// How often a replica that has released the Lease looks for its successor in one retry period.
 const POLLS_PER_PERIOD: u32 = 10;
@@ -128,7 +128,7 @@ impl Elector {
         self.release().await;
     }
 
-    /// Releases the Lease, and waits until another replica holds it, 10 s at most. Returns whether one does.
+    /// Releases the Lease, and waits until another replica holds it, 8 s at most. Returns whether one does.
     pub async fn hand_over(mut self) -> bool {
         if !self.release().await {
             return false;

@@ -287,7 +287,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_waits_for_a_needed_successor() {
-        for (is_needed, wait) in [(true, 10), (false, 0)] {
+        for (is_needed, wait) in [(true, 8), (false, 0)] {
             let client = server(watch::Sender::default());
             let (term, mut reported_term) = watch::channel(None);
             let (_hears, heard) = watch::channel(None);
