@@ -29,6 +29,7 @@ pub fn tcp(segments: u16) -> (VirtioHeader, Vec<u8>) {
         gso_size: if segments > 1 { SEGMENT_BYTES } else { 0 },
         checksum_start: 20,
         checksum_offset: 16,
+        overlay: None,
     };
 
     (virtio, frame)
@@ -51,6 +52,7 @@ pub fn udp(payload_len: u16) -> (VirtioHeader, Vec<u8>) {
         gso_size: 0,
         checksum_start: 20,
         checksum_offset: 6,
+        overlay: None,
     };
 
     (virtio, frame)

@@ -1,6 +1,7 @@
 //! A running contestant: the topology of the demo with gateways of one implementation.
 
 mod congestion;
+mod overlay;
 mod usage;
 mod version;
 mod wireguard;
@@ -57,6 +58,11 @@ pub(crate) struct Mtu {
 impl Mtu {
     /// As large clouds have it. The tunnel leaves room for WireGuard over IPv6.
     pub(crate) const JUMBO: Self = Self { path: 9000, tunnel: 8920 };
+
+    /// Of the tunnel device, in bytes.
+    pub(crate) const fn tunnel(self) -> u16 {
+        self.tunnel
+    }
 }
 
 impl fmt::Display for Mtu {

@@ -56,6 +56,8 @@ pub(crate) const METRICS: &[Metric] = &[
     metric("peers_1000_idle_cpu_percent", "CPU without traffic, 1,000 peers, %", 2),
     metric("jumbo_gbps", "TCP, MTU 9000, Gb/s", 2),
     metric("jumbo_ratio", "TCP, MTU 9000 to 1500, ratio", 2),
+    metric("overlay_gbps", "TCP in VXLAN, Gb/s", 2),
+    metric("overlay_ratio", "TCP in VXLAN to TCP, ratio", 2),
     metric("all_on_gbps", "TCP, every offload on, Gb/s", 2),
     metric("no_tun_tso_gbps", "TCP without TUN TSO, Gb/s", 2),
     metric("no_tun_uso_gbps", "TCP without TUN USO, Gb/s", 2),

@@ -96,13 +96,19 @@ fn assert_restores(frame: &Frame<'_>, arena: &[u8]) {
     assert_eq!(members.next(), None);
 }
 
-/// The packet with the identification zeroed if it has no meaning: with DF (RFC 6864 section 4.1).
+/// The packet with the identification zeroed if it has no meaning: with DF (RFC 6864 section 4.1), and with a UDP
+/// checksum.
 fn with_meaning(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let is_ipv4 = packet.first().is_some_and(|byte| byte >> 4 == 4);
     if is_ipv4 && word(&packet, 6).unwrap_or_default() & 0x4000 != 0 {
         put(&mut packet, 4, 0);
         put(&mut packet, 10, 0);
+    }
+    for checksum in checksums(&packet) {
+        if checksum.is_absent(&packet) {
+            checksum.fill(&mut packet);
+        }
     }
 
     packet

@@ -33,8 +33,20 @@ pub fn segment(bytes: &[u8]) {
         let segment = segments.next_segment().unwrap_or_default();
         assert_eq!(segment.len(), len);
         if virtio.gso != Gso::None {
-            assert_segment(segment, &header);
-            payload.extend(segment.get(header_len(segment, &header)..).unwrap_or_default());
+            assert_segment(
+                segment,
+                &header,
+                virtio.overlay.is_none_or(|overlay| overlay.has_checksum),
+            );
+            if let Some(overlay) = virtio.overlay {
+                let at = usize::from(overlay.inner_offset);
+                let inner = |packet: &[u8]| packet.get(at..).unwrap_or_default().to_vec();
+                let Ok(inner_header) = Header::parse(&inner(original)) else {
+                    panic!("the inner packet was cut, and is malformed")
+                };
+                assert_segment(&inner(segment), &inner_header, true);
+            }
+            payload.extend(payload_of(segment, &virtio));
         }
         count += 1;
         sum += len;
@@ -44,11 +56,11 @@ pub fn segment(bytes: &[u8]) {
     assert_eq!(segments.next_segment(), None);
     if virtio.gso != Gso::None {
         let whole = original.get(..header.packet_len()).unwrap_or_default();
-        assert_eq!(payload, whole.get(header_len(whole, &header)..).unwrap_or_default());
+        assert_eq!(payload, payload_of(whole, &virtio));
     }
 }
 
-fn assert_segment(segment: &[u8], frame: &Header) {
+fn assert_segment(segment: &[u8], frame: &Header, has_checksum: bool) {
     let header = Header::parse(segment);
     let Ok(header) = header else { panic!("{header:?}") };
     assert_eq!(header.packet_len(), segment.len());
@@ -61,15 +73,18 @@ fn assert_segment(segment: &[u8], frame: &Header) {
     let known = checksums(segment).into_iter().filter(|_| !header.is_routed());
     for checksum in known {
         assert_eq!(checksum.residue(segment), 0, "{checksum:?}");
-        assert!(!checksum.is_absent(segment));
+        assert_eq!(checksum.is_absent(segment), checksum.reserves_zero() && !has_checksum);
     }
 }
 
-/// Length of IP and transport header in bytes.
-fn header_len(packet: &[u8], header: &Header) -> usize {
+/// The payload of a packet, or of the one inside an overlay.
+fn payload_of<'a>(packet: &'a [u8], virtio: &VirtioHeader) -> &'a [u8] {
+    let at = virtio.overlay.map_or(0, |overlay| usize::from(overlay.inner_offset));
+    let inner = packet.get(at..).unwrap_or_default();
+    let Ok(header) = Header::parse(inner) else { panic!("the packet was cut, and is malformed") };
     let offset = header.transport_offset();
-    let data_offset = word(packet, offset + 12).unwrap_or_default() >> 12;
+    let data_offset = word(inner, offset + 12).unwrap_or_default() >> 12;
     let is_tcp = header.transport() == Transport::Tcp;
 
-    offset + if is_tcp { usize::from(data_offset) * 4 } else { 8 }
+    inner.get(offset + if is_tcp { usize::from(data_offset) * 4 } else { 8 }..).unwrap_or_default()
 }

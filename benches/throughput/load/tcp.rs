@@ -1,5 +1,6 @@
 //! Bulk TCP by iperf3, the tool that administrators use for comparison.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -67,11 +68,22 @@ pub(crate) fn tcp(
     direction: Direction,
     duration: Duration,
 ) -> anyhow::Result<Received> {
+    tcp_to(contestant, contestant.target()?, streams, direction, duration)
+}
+
+/// The same, to another address of the server.
+pub(crate) fn tcp_to(
+    contestant: &Contestant,
+    target: IpAddr,
+    streams: u32,
+    direction: Direction,
+    duration: Duration,
+) -> anyhow::Result<Received> {
     let iperf3 = tool("iperf3")?;
     let mut server = Command::new(&iperf3);
     server.args(["--server", "--one-off"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut server = contestant.server().start(server)?;
-    let report = run_client(contestant, &iperf3, streams, direction, duration);
+    let report = run_client(contestant, &iperf3, target, streams, direction, duration);
     // After a failed client the server still waits.
     if report.is_err() {
         server.kill()?;
@@ -94,6 +106,7 @@ pub(crate) fn tcp(
 fn run_client(
     contestant: &Contestant,
     iperf3: &Path,
+    target: IpAddr,
     streams: u32,
     direction: Direction,
     duration: Duration,
@@ -101,8 +114,8 @@ fn run_client(
     wait_until("iperf3 listens", Duration::from_secs(5), || {
         contestant.server().run(|| Ok(is_listening()))
     })?;
-    let target = contestant.target()?.to_string();
-    let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
+    let (target, streams, seconds) =
+        (target.to_string(), streams.to_string(), duration.as_secs_f64().to_string());
     let mut client = Command::new(iperf3);
     client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
     // The client passes this on to the server.

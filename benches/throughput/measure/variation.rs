@@ -1,9 +1,10 @@
-//! Throughput with several numbers of configured peers, with jumbo frames, and with each kill switch.
+//! Throughput with several numbers of configured peers, with jumbo frames, inside an overlay, and with each kill switch.
 //!
 //! The variations of one contestant are ready at the same time and measured in turn, because their
 //! ratio matters.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ const PEERS: [u32; 3] = [1, 100, 1_000];
 const TURNS: usize = 1;
 const STRAIT_TURNS: usize = 5;
 const JUMBO_TURNS: usize = 3;
+const OVERLAY_TURNS: usize = 3;
 
 pub(super) fn all(
     kind: &Kind,
@@ -38,6 +40,9 @@ pub(super) fn all(
     show(&format!("{}, jumbo frames", kind.name()));
     let measured = jumbo(kind, plan, sample);
     sample.keep("jumbo frames", measured);
+    show(&format!("{}, overlay", kind.name()));
+    let measured = overlay(kind, plan, sample);
+    sample.keep("overlay", measured);
     if matches!(kind, Kind::Strait(..)) {
         show(&format!("{}, kill switches", kind.name()));
         let measured = switches(kind, plan, sample);
@@ -89,11 +94,27 @@ fn jumbo(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let rates = in_turn(&contestants, JUMBO_TURNS, plan.duration)?;
     if let [jumbo, ethernet] = rates.as_slice() {
         sample.put_rate("jumbo_gbps".to_owned(), jumbo)?;
-        let ratios = jumbo.iter().zip(ethernet).map(|(jumbo, other)| jumbo.value / other.value);
-        if let Some(spread) = Spread::of(ratios) {
-            sample.put("jumbo_ratio", spread.median);
+        sample.put_ratio("jumbo_ratio", jumbo, ethernet);
+    }
+
+    Ok(())
+}
+
+/// TCP inside VXLAN between the pods, and without it.
+fn overlay(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
+    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
+    let contestant = Contestant::start(kind, plan.congestion_control, variation)?;
+    let targets = [contestant.add_vxlan(plan.mtu.tunnel())?, contestant.target()?];
+
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..OVERLAY_TURNS {
+        for (target, rates) in targets.into_iter().zip(&mut rates) {
+            rates.push(steal::during(|| gbps(&contestant, target, plan.duration))?);
         }
     }
+    let [inside, outside] = rates;
+    sample.put_rate("overlay_gbps".to_owned(), &inside)?;
+    sample.put_ratio("overlay_ratio", &inside, &outside);
 
     Ok(())
 }
@@ -131,18 +152,29 @@ fn in_turn(
     let mut rates = vec![Vec::new(); contestants.len()];
     for _ in 0..turns {
         for (contestant, rates) in contestants.iter().zip(&mut rates) {
-            rates.push(steal::during(|| {
-                let received = load::tcp(contestant, 1, Direction::Up, duration)?;
-
-                Ok(received.bits_per_second / 1e9)
-            })?);
+            rates.push(steal::during(|| gbps(contestant, contestant.target()?, duration))?);
         }
     }
 
     Ok(rates)
 }
 
+/// Gb/s of one stream to `target`.
+fn gbps(contestant: &Contestant, target: IpAddr, duration: Duration) -> anyhow::Result<f64> {
+    let received = load::tcp_to(contestant, target, 1, Direction::Up, duration)?;
+
+    Ok(received.bits_per_second / 1e9)
+}
+
 impl Sample {
+    /// Puts the median of the ratios of rates that were measured one after the other.
+    fn put_ratio(&mut self, id: &str, rates: &[Measured<f64>], others: &[Measured<f64>]) {
+        let ratios = rates.iter().zip(others).map(|(rate, other)| rate.value / other.value);
+        if let Some(spread) = Spread::of(ratios) {
+            self.put(id, spread.median);
+        }
+    }
+
     /// Puts the median of the rates, and the median of their stolen shares.
     fn put_rate(&mut self, id: String, rates: &[Measured<f64>]) -> anyhow::Result<()> {
         let rate = Spread::of(rates.iter().map(|rate| rate.value)).context("no rate")?;

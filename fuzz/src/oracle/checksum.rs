@@ -70,9 +70,13 @@ impl Covered {
 
     /// Computes the checksum in full and writes it, unless there is none.
     pub fn recompute(&self, bytes: &mut [u8]) {
-        if self.is_absent(bytes) {
-            return;
+        if !self.is_absent(bytes) {
+            self.fill(bytes);
         }
+    }
+
+    /// Computes the checksum in full and writes it, also if there was none.
+    pub fn fill(&self, bytes: &mut [u8]) {
         put(bytes, self.at, 0);
         let checksum = match !self.residue(bytes) {
             // Zero in place of 0xffff, except where zero means "no checksum".

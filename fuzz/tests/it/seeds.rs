@@ -197,8 +197,15 @@ fn frames() -> Vec<Seed> {
         for field in [0, size, start, offset] {
             header.extend(u16::to_le_bytes(field));
         }
+        header.extend([0; 14]);
         header
     };
+    // With the offsets of the outer UDP header and of the inner IP header.
+    let overlay = |mut header: Vec<u8>, transport: u8, inner: u8| {
+        header.splice(20.., [transport, 0, inner, 0]);
+        header
+    };
+    let vxlan = |inner: Packet| udp([50_000, 4789], &[&noise(22, 1), &inner.build()[..]].concat());
     let with = |virtio: Vec<u8>, packet: Packet| [virtio, packet.build()].concat();
 
     vec![
@@ -212,6 +219,15 @@ fn frames() -> Vec<Seed> {
             let extensions = vec![Extension::Routing { segments_left: 1, last: [7_u16; 8].into() }];
             let packet = Packet { extensions, ..v6(6, stream(0, ACK, 60)) };
             with(virtio(1, 4, 40, 64, 16), packet)
+        }),
+        ("vxlan-ipv4", {
+            let packet = v4(17, vxlan(v6(6, stream(0, ACK | PSH, 100))));
+            with(overlay(virtio(1 | 8, 4 | 0x20, 40, 90, 16), 20, 50), packet)
+        }),
+        ("vxlan-ipv6-without-checksum", {
+            let inner = v4(17, udp([1, 2], &[7; 100]));
+            let packet = Packet { without_checksum: true, ..v6(17, vxlan(inner)) };
+            with(overlay(virtio(1, 5 | 0x40, 40, 90, 6), 40, 70), packet)
         }),
     ]
 }
@@ -236,6 +252,10 @@ fn batches() -> Vec<Seed> {
         ("tcp-stream", batch(7, &stream)),
         ("tcp-stream-with-a-gap", batch(7, &gap)),
         ("udp-train", batch(7, &[datagram(1), datagram(2), datagram(3)])),
+        ("without-checksum", {
+            let datagram = |id| Packet { without_checksum: true, ..datagram(id) };
+            batch(3, &[datagram(1), datagram(2), datagram(3)])
+        }),
         ("two-flows", batch(7, &mixed)),
         ("fragment-between", batch(7, &[datagram(1), fragment_v6(8), datagram(2)])),
         ("as-they-are", batch(3, &stream)),

@@ -12,16 +12,16 @@ use remap::Reader;
 use super::flows::{FlowAccess, Flows};
 use super::icmp_errors::IcmpErrors;
 use super::initiation_fanout;
-use super::loop_guard::{self, UDP_HEADER_BYTES};
+use super::loop_guard;
 use super::translate::{self, Context, Outgoing};
 use super::{Forwarding, Settings};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::icmp_error::Cause;
-use strait_packet::segment::{DetachedSegments, Segments};
+use strait_packet::segment::{DetachedSegments, Segments, longest_packet};
 use strait_packet::virtio::{Gso, VirtioHeader};
-use strait_packet::{Header, Transport, ecn};
+use strait_packet::{Header, ecn};
 use strait_wg::Peer;
 use strait_wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
 use strait_wg::tunnel::Reserved;
@@ -385,21 +385,9 @@ fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) ->
     let path_mtu = peer.path_mtu_bytes()?;
     // An IPv6 packet of this size must pass every link (RFC 8200 section 5).
     let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
-    let len = if virtio.gso == Gso::None {
-        header.packet_len()
-    } else {
-        transport_end(frame, header)? + usize::from(virtio.gso_size)
-    };
+    let len = longest_packet(frame, virtio, header)?;
 
     (header.dont_fragment() && len > usize::from(mtu)).then_some(Cause::TooBig(mtu))
-}
-
-/// Offset of the payload of a TCP segment or a UDP datagram.
-fn transport_end(frame: &[u8], header: &Header) -> Option<usize> {
-    let at = header.transport_offset();
-    let is_tcp = header.transport() == Transport::Tcp;
-
-    Some(at + if is_tcp { usize::from(*frame.get(at + 12)? >> 4) * 4 } else { UDP_HEADER_BYTES })
 }
 
 /// Whether the segments are worth another thread, and fit into one batch.
@@ -512,6 +500,7 @@ mod tests {
             gso_size: MSS,
             checksum_start: 20,
             checksum_offset: 16,
+            overlay: None,
         }
     }
 

@@ -68,12 +68,14 @@ pub struct Settings {
 /// The offloads, one switch each. As a setting, `false` disables an offload. As a state, `false` means that it is
 /// off: disabled, or refused by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "seven independent kill switches")]
 pub struct Offload {
     /// TCP segmentation offload on the TUN device (TSO4, TSO6).
     pub tun_tso: bool,
     /// UDP segmentation offload on the TUN device (USO4, USO6; Linux 6.2).
     pub tun_uso: bool,
+    /// Segmentation offload of overlays on the TUN device: VXLAN, Geneve (UDP tunnel GSO; Linux 6.17).
+    pub tun_udp_tunnel: bool,
     /// `UDP_SEGMENT` on sending.
     pub udp_gso: bool,
     /// `UDP_GRO` on receiving.
@@ -101,6 +103,7 @@ impl Offload {
         Self {
             tun_tso: is_on,
             tun_uso: is_on,
+            tun_udp_tunnel: is_on,
             udp_gso: is_on,
             udp_gro: is_on,
             udp_steering: is_on,
@@ -110,12 +113,14 @@ impl Offload {
 
     /// Each switch with its name in configuration and metrics.
     #[must_use]
-    pub const fn named(self) -> [(&'static str, bool); 6] {
-        let Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = self;
+    pub const fn named(self) -> [(&'static str, bool); 7] {
+        let Self { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead } =
+            self;
 
         [
             ("tun_tso", tun_tso),
             ("tun_uso", tun_uso),
+            ("tun_udp_tunnel", tun_udp_tunnel),
             ("udp_gso", udp_gso),
             ("udp_gro", udp_gro),
             ("udp_steering", udp_steering),

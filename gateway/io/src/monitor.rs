@@ -47,6 +47,7 @@ impl Monitor {
             offload: Offload {
                 tun_tso: merge.tcp,
                 tun_uso: merge.udp,
+                tun_udp_tunnel: tun.has_overlay_offload(),
                 udp_gso: udp.segments(),
                 udp_gro: udp.coalesces(),
                 udp_steering: udp.steers(),

@@ -25,8 +25,13 @@ pub(super) const TUN_F_TSO6: u32 = 0x04;
 pub(super) const TUN_F_USO4: u32 = 0x20;
 /// UDP over IPv6 may arrive unsegmented (Linux 6.2).
 pub(super) const TUN_F_USO6: u32 = 0x40;
+/// Packets inside UDP datagrams may arrive unsegmented (Linux 6.17).
+pub(super) const TUN_F_UDP_TUNNEL_GSO: u32 = 0x80;
+/// The same for UDP datagrams with a checksum (Linux 6.17).
+pub(super) const TUN_F_UDP_TUNNEL_GSO_CSUM: u32 = 0x100;
 
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
 
 /// Space for the control messages of one message, aligned as the kernel requires.
 #[derive(Clone, Copy)]
@@ -36,6 +41,22 @@ struct Control([u8; CONTROL_BYTES]);
 const CONTROL_BYTES: usize = 112;
 
 const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
+
+/// Sets the length of the header in front of each frame of a TUN device, in bytes: at least 10. The kernel fills what it
+/// does not know with zeros.
+///
+/// # Errors
+///
+/// `EINVAL` if `len` is too small.
+pub(super) fn set_tun_header_len(device: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let len = libc::c_int::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY:
+    // - `device` is an open descriptor for the duration of the call.
+    // - TUNSETVNETHDRSZ reads one `int`, which outlives the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), TUNSETVNETHDRSZ, &raw const len) };
+
+    check(result).map(drop)
+}
 
 /// Sets the offload frames that a TUN device may return.
 ///

@@ -36,7 +36,7 @@ use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
 const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
 
 /// Puts the packet behind the virtio header on a 16-byte boundary.
-const ALIGNMENT_PAD_BYTES: usize = 6;
+const ALIGNMENT_PAD_BYTES: usize = 8;
 
 /// Slices of one vectored write: virtio header, packet header, and payloads of the segments.
 const MAX_SLICES: usize = MAX_SEGMENTS + 2;
@@ -55,6 +55,7 @@ pub(super) struct Tun {
     _name: UnixDatagram,
     merges_tcp: AtomicBool,
     merges_udp: AtomicBool,
+    has_overlay_offload: bool,
 }
 
 impl Tun {
@@ -88,13 +89,15 @@ impl Tun {
             queues.push(next.map_err(failed)?);
         }
         // For all queues. Opening one has set the offloads of `tun-rs`.
-        let (has_tso, has_uso) = choose_offload(device.as_fd(), settings).map_err(failed)?;
+        sys::set_tun_header_len(device.as_fd(), VIRTIO_LEN).map_err(failed)?;
+        let offload = choose_offload(device.as_fd(), settings).map_err(failed)?;
 
         Ok(Arc::new(Self {
             queues,
             _name: reserved_name,
-            merges_tcp: AtomicBool::new(has_tso),
-            merges_udp: AtomicBool::new(has_uso),
+            merges_tcp: AtomicBool::new(offload.tso),
+            merges_udp: AtomicBool::new(offload.uso),
+            has_overlay_offload: offload.overlay,
         }))
     }
 
@@ -117,6 +120,11 @@ impl Tun {
             tcp: self.merges_tcp.load(Ordering::Relaxed),
             udp: self.merges_udp.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether frames of overlays arrive unsegmented.
+    pub(super) const fn has_overlay_offload(&self) -> bool {
+        self.has_overlay_offload
     }
 
     /// Reads one frame of a queue without waiting. Returns its virtio header and the length of its packet; `None` if it
@@ -266,25 +274,43 @@ fn is_dropped_frame(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Enables the offloads that are set and that the kernel supports. Returns whether TCP and UDP frames arrive
-/// unsegmented.
-fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bool, bool)> {
-    let tcp = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
-    let udp = sys::TUN_F_CSUM | sys::TUN_F_USO4 | sys::TUN_F_USO6;
-    let (wants_tso, wants_uso) = (settings.offload.tun_tso, settings.offload.tun_uso);
+/// The frames that arrive unsegmented.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeviceOffload {
+    tso: bool,
+    uso: bool,
+    overlay: bool,
+}
 
-    if wants_uso {
-        let flags = if wants_tso { tcp | udp } else { udp };
-        if sys::set_tun_offload(device, flags).is_ok() {
-            return Ok((wants_tso, true));
+/// Enables the offloads that are set and that the kernel supports.
+fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<DeviceOffload> {
+    const TSO: u32 = sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
+    const USO: u32 = sys::TUN_F_USO4 | sys::TUN_F_USO6;
+    const OVERLAY: u32 = sys::TUN_F_UDP_TUNNEL_GSO | sys::TUN_F_UDP_TUNNEL_GSO_CSUM;
+
+    let wanted = settings.offload;
+    let mut flags = 0;
+    sys::set_tun_offload(device, flags)?;
+    for (is_wanted, more, name, since) in [
+        (wanted.tun_tso, sys::TUN_F_CSUM | TSO, "TCP segmentation offload", "2.6.27"),
+        (wanted.tun_uso, sys::TUN_F_CSUM | USO, "UDP segmentation offload", "6.2"),
+        (wanted.tun_udp_tunnel, OVERLAY, "segmentation offload of overlays", "6.17"),
+    ] {
+        // What is inside an overlay needs its own offload.
+        if !is_wanted || (more == OVERLAY && flags & TSO == 0) {
+            continue;
         }
-        tracing::info!("the kernel has no UDP segmentation offload on TUN devices (Linux 6.2)");
-    }
-    if wants_tso && sys::set_tun_offload(device, tcp).is_ok() {
-        return Ok((true, false));
+        match sys::set_tun_offload(device, flags | more) {
+            Ok(()) => flags |= more,
+            Err(_) => tracing::info!("the kernel has no {name} on TUN devices (Linux {since})"),
+        }
     }
 
-    sys::set_tun_offload(device, 0).map(|()| (false, false))
+    Ok(DeviceOffload {
+        tso: flags & TSO != 0,
+        uso: flags & USO != 0,
+        overlay: flags & OVERLAY != 0,
+    })
 }
 
 fn count_frame(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {

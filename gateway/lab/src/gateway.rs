@@ -67,6 +67,7 @@ struct GatewaySection {
 struct OffloadSection {
     tun_tso: bool,
     tun_uso: bool,
+    tun_udp_tunnel: bool,
     udp_gso: bool,
     udp_gro: bool,
     /// Left out while it is on: older binaries in a comparison may not know it.
@@ -78,9 +79,17 @@ struct OffloadSection {
 
 impl OffloadSection {
     const fn new(offload: Offload) -> Self {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = offload;
+        let Offload {
+            tun_tso,
+            tun_uso,
+            tun_udp_tunnel,
+            udp_gso,
+            udp_gro,
+            udp_steering,
+            vector_aead,
+        } = offload;
 
-        Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead }
+        Self { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead }
     }
 }
 

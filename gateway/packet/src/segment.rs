@@ -13,13 +13,18 @@
 //!
 //! The fields that differ between segments are known (length, identification, sequence number and
 //! flags), so the sums of all other header bytes are computed once a frame.
+//!
+//! In a frame of an [overlay] the packet that is cut is inside a UDP datagram; the header then includes the outer headers.
 
 use super::virtio::{Gso, VirtioHeader};
 use super::{Fragment, Header, Malformed, Transport, field};
 use crate::counters::as_u64;
 
+use overlay::Inner;
 use template::HeaderTemplate;
 
+mod ip_fields;
+mod overlay;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -91,16 +96,18 @@ impl<'a> Segments<'a> {
             return Ok(Self { frame, next: 0, count: 1, template: None });
         }
 
+        let inner = Inner::find(frame, virtio, header)?;
+        let Inner { header: segmented, .. } = &inner;
         let fits = match virtio.gso {
-            Gso::TcpV4 => header.transport() == Transport::Tcp && !header.is_ipv6(),
-            Gso::TcpV6 => header.transport() == Transport::Tcp && header.is_ipv6(),
-            Gso::UdpL4 => header.transport() == Transport::Udp,
+            Gso::TcpV4 => segmented.transport() == Transport::Tcp && !segmented.is_ipv6(),
+            Gso::TcpV6 => segmented.transport() == Transport::Tcp && segmented.is_ipv6(),
+            Gso::UdpL4 => segmented.transport() == Transport::Udp,
             Gso::None | Gso::UdpFragment => false,
         };
-        if !fits || header.fragment() != Fragment::None {
+        if !fits || segmented.fragment() != Fragment::None {
             return Err(Malformed::Offload);
         }
-        let template = HeaderTemplate::new(frame, virtio, header)?;
+        let template = HeaderTemplate::new(frame, virtio, header, &inner)?;
 
         Ok(Self { next: 0, count: template.count(), frame, template: Some(template) })
     }
@@ -177,6 +184,19 @@ impl<'a> Segments<'a> {
 
         Some(segment)
     }
+}
+
+/// The length of the longest packet that `frame` is cut into, in bytes. `None` if `virtio` contradicts the frame.
+#[must_use]
+#[inline]
+pub fn longest_packet(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> Option<usize> {
+    if virtio.gso == Gso::None {
+        return Some(header.packet_len());
+    }
+    let Inner { offset, header } = Inner::find(frame, virtio, header).ok()?;
+    let header_len = template::header_len(frame.get(offset..)?, &header)?;
+
+    Some(offset + header_len + usize::from(virtio.gso_size))
 }
 
 /// Completes a partial checksum over everything from its start to the end of the packet.

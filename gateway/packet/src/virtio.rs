@@ -1,15 +1,18 @@
 //! The offload header that a TUN device with `IFF_VNET_HDR` puts in front of every frame.
 //!
-//! The layout is `struct virtio_net_hdr` of the Linux kernel (`include/uapi/linux/virtio_net.h`):
-//! ten bytes in the byte order of the machine, unless the device is configured otherwise.
+//! The layout is `struct virtio_net_hdr_v1_hash_tunnel` of the Linux kernel (`include/uapi/linux/virtio_net.h`): ten bytes
+//! in the byte order of the machine, unless the device is configured otherwise, ten that have no meaning on a TUN device,
+//! and four for overlays, little-endian. Kernels before 6.17 know the first ten; they write zeros for the rest and ignore
+//! it.
 
 use super::Header;
 use super::rewrite::Checksum;
 
 /// Length of the header in bytes.
-pub const VIRTIO_LEN: usize = 10;
+pub const VIRTIO_LEN: usize = 24;
 
 const NEEDS_CHECKSUM: u8 = 1;
+const OVERLAY_CHECKSUM: u8 = 8;
 
 const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
@@ -18,6 +21,9 @@ const GSO_TCP_V6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 /// Set in addition to the type when the frame has the CWR flag. Segmentation handles CWR in any case.
 const GSO_ECN: u8 = 0x80;
+/// Set in addition to the type when the segments are inside UDP over IPv4, or over IPv6.
+const GSO_OVERLAY_V4: u8 = 0x20;
+const GSO_OVERLAY_V6: u8 = 0x40;
 
 /// The offload work that is left: by the kernel for a frame that is read, for the kernel for one that is
 /// written.
@@ -36,6 +42,22 @@ pub struct VirtioHeader {
     pub checksum_start: u16,
     /// The offset of the checksum, in bytes from `checksum_start`.
     pub checksum_offset: u16,
+    /// The outer headers, if what has to be cut is inside a UDP datagram.
+    pub overlay: Option<Overlay>,
+}
+
+/// The outer headers of a frame of an overlay, such as VXLAN or Geneve. They are repeated in front of each segment. Offsets
+/// are in bytes from the start of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// Whether the outer IP header is one of IPv6.
+    pub is_ipv6: bool,
+    /// Whether the outer UDP header has a checksum.
+    pub has_checksum: bool,
+    /// The offset of the outer UDP header.
+    pub transport_offset: u16,
+    /// The offset of the inner IP header.
+    pub inner_offset: u16,
 }
 
 /// The kinds of segmentation.
@@ -75,17 +97,20 @@ impl VirtioHeader {
     /// [`VirtioError`] if `bytes` are too few or the kind of segmentation is unknown.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, VirtioError> {
-        let Some(&[flags, gso, h0, h1, g0, g1, s0, s1, o0, o1]) = bytes.first_chunk() else {
+        let Some(&[flags, gso, h0, h1, g0, g1, s0, s1, o0, o1, ref rest @ ..]) =
+            bytes.first_chunk::<VIRTIO_LEN>()
+        else {
             return Err(VirtioError::Truncated { len: bytes.len() });
         };
 
         Ok(Self {
             needs_checksum: flags & NEEDS_CHECKSUM != 0,
-            gso: Gso::from_wire(gso & !GSO_ECN)?,
+            gso: Gso::from_wire(gso & !(GSO_ECN | GSO_OVERLAY_V4 | GSO_OVERLAY_V6))?,
             header_len: u16::from_ne_bytes([h0, h1]),
             gso_size: u16::from_ne_bytes([g0, g1]),
             checksum_start: u16::from_ne_bytes([s0, s1]),
             checksum_offset: u16::from_ne_bytes([o0, o1]),
+            overlay: Overlay::parse(flags, gso, *rest),
         })
     }
 
@@ -97,9 +122,18 @@ impl VirtioHeader {
         let [g0, g1] = self.gso_size.to_ne_bytes();
         let [s0, s1] = self.checksum_start.to_ne_bytes();
         let [o0, o1] = self.checksum_offset.to_ne_bytes();
-        let flags = if self.needs_checksum { NEEDS_CHECKSUM } else { 0 };
+        let mut flags = if self.needs_checksum { NEEDS_CHECKSUM } else { 0 };
+        let mut gso = self.gso.to_wire();
+        let ([t0, t1], [i0, i1]) = match self.overlay {
+            Some(Overlay { is_ipv6, has_checksum, transport_offset, inner_offset }) => {
+                flags |= if has_checksum { OVERLAY_CHECKSUM } else { 0 };
+                gso |= if is_ipv6 { GSO_OVERLAY_V6 } else { GSO_OVERLAY_V4 };
+                (transport_offset.to_le_bytes(), inner_offset.to_le_bytes())
+            }
+            None => ([0; 2], [0; 2]),
+        };
 
-        [flags, self.gso.to_wire(), h0, h1, g0, g1, s0, s1, o0, o1]
+        [flags, gso, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, t0, t1, i0, i1]
     }
 
     /// The content of the packet's transport checksum field.
@@ -114,6 +148,24 @@ impl VirtioHeader {
             && header.transport().checksum_offset() == Some(usize::from(self.checksum_offset));
 
         if self.needs_checksum && is_transport { Checksum::Partial } else { Checksum::Complete }
+    }
+}
+
+impl Overlay {
+    /// From the flags, the type, and what follows the first ten bytes.
+    #[inline]
+    fn parse(flags: u8, gso: u8, rest: [u8; VIRTIO_LEN - 10]) -> Option<Self> {
+        if gso & (GSO_OVERLAY_V4 | GSO_OVERLAY_V6) == 0 {
+            return None;
+        }
+        let [.., t0, t1, i0, i1] = rest;
+
+        Some(Self {
+            is_ipv6: gso & GSO_OVERLAY_V6 != 0,
+            has_checksum: flags & OVERLAY_CHECKSUM != 0,
+            transport_offset: u16::from_le_bytes([t0, t1]),
+            inner_offset: u16::from_le_bytes([i0, i1]),
+        })
     }
 }
 
@@ -147,6 +199,12 @@ mod tests {
     use super::super::fixtures::{Packet, udp};
     use super::*;
 
+    fn wire(flags: u8, gso_type: u8) -> [u8; VIRTIO_LEN] {
+        let mut bytes = [0; VIRTIO_LEN];
+        bytes[..2].copy_from_slice(&[flags, gso_type]);
+        bytes
+    }
+
     #[test]
     fn zero_bytes_are_the_default() {
         let header = VirtioHeader::parse(&[0; VIRTIO_LEN]).unwrap();
@@ -157,7 +215,7 @@ mod tests {
 
     #[test]
     fn ecn_bit_of_gso_type_is_ignored() {
-        let header = VirtioHeader::parse(&[1, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        let header = VirtioHeader::parse(&wire(1, 0x81)).unwrap();
 
         assert_eq!(header.gso, Gso::TcpV4);
         assert!(header.needs_checksum);
@@ -165,11 +223,8 @@ mod tests {
 
     #[test]
     fn unknown_types_and_short_headers_fail() {
-        assert_eq!(
-            VirtioHeader::parse(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
-            Err(VirtioError::UnknownGso { gso_type: 2 })
-        );
-        assert_eq!(VirtioHeader::parse(&[0; 9]), Err(VirtioError::Truncated { len: 9 }));
+        assert_eq!(VirtioHeader::parse(&wire(0, 2)), Err(VirtioError::UnknownGso { gso_type: 2 }));
+        assert_eq!(VirtioHeader::parse(&[0; 23]), Err(VirtioError::Truncated { len: 23 }));
     }
 
     #[test]
@@ -198,6 +253,7 @@ mod tests {
             needs_checksum: bool,
             kind in 0_usize..5,
             words: [u16; 4],
+            overlay: Option<(bool, bool, u16, u16)>,
         ) {
             let kinds = [Gso::None, Gso::TcpV4, Gso::TcpV6, Gso::UdpL4, Gso::UdpFragment];
             let header = VirtioHeader {
@@ -207,6 +263,9 @@ mod tests {
                 gso_size: words[1],
                 checksum_start: words[2],
                 checksum_offset: words[3],
+                overlay: overlay.map(|(is_ipv6, has_checksum, transport_offset, inner_offset)| {
+                    Overlay { is_ipv6, has_checksum, transport_offset, inner_offset }
+                }),
             };
 
             prop_assert_eq!(VirtioHeader::parse(&header.to_bytes()), Ok(header));

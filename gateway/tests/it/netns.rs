@@ -183,6 +183,7 @@ fn traffic_flows_with_any_offload_switched_off() {
     let cases = [
         ("tun_tso", Offload { tun_tso: false, ..on }),
         ("tun_uso", Offload { tun_uso: false, ..on }),
+        ("tun_udp_tunnel", Offload { tun_udp_tunnel: false, ..on }),
         ("udp_gso", Offload { udp_gso: false, ..on }),
         ("udp_gro", Offload { udp_gro: false, ..on }),
         ("udp_steering", Offload { udp_steering: false, ..on }),
@@ -213,16 +214,10 @@ fn merged_udp_frames_survive_being_forwarded_into_vxlan() {
     };
     let world = World::start(&Layout::equal().without_ipv6());
     let (rome, milan) = (world.rome(), world.milan());
-    let vxlan = "link add vx type vxlan id 7 dstport 4789";
     let pod = "local 10.244.2.7 remote 169.254.1.1 dev gateway";
     let gateway = "local 169.254.1.1 remote 10.244.2.7 dev pod";
-    for (namespace, link, address) in
-        [(&milan.pod, pod, "10.244.9.9/24"), (&*milan.gateway, gateway, "10.244.9.1/24")]
-    {
-        ip(namespace, &format!("{vxlan} {link}"));
-        ip(namespace, &format!("address add {address} dev vx"));
-        ip(namespace, "link set vx up");
-    }
+    add_vxlan(&milan.pod, pod, "10.244.9.9/24");
+    add_vxlan(&milan.gateway, gateway, "10.244.9.1/24");
 
     let behind_vxlan = IpAddr::from([10, 71, 9, 9]);
     let datagrams = Datagrams { count: 20_000, payload_bytes: 1200, per_second: 20_000 };
@@ -231,6 +226,42 @@ fn merged_udp_frames_survive_being_forwarded_into_vxlan() {
 
     assert!(train.is_perfect(), "{train:?}");
     assert!(bulk.is_intact, "{bulk:?}");
+    world.finish();
+}
+
+/// Frames of an overlay between the pods, which the kernel may pass unsegmented (Linux 6.17).
+#[test]
+fn vxlan_between_pods_passes_the_tunnel() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal());
+    let (rome, milan) = (world.rome(), world.milan());
+    let cases = rome.side.sees(&milan.side).zip(milan.side.sees(&rome.side));
+    let cases = cases.zip(rome.side.pod_addresses().zip(milan.side.pod_addresses()));
+    let mut count = 0;
+
+    for ((seen_milan, seen_rome), (of_rome, of_milan)) in cases {
+        for checksum in ["udpcsum", "noudpcsum udp6zerocsumtx udp6zerocsumrx"] {
+            let link = |local, remote| format!("local {local} remote {remote} {checksum}");
+            add_vxlan(&rome.pod, &link(of_rome, seen_milan), "172.30.0.1/24");
+            add_vxlan(&milan.pod, &link(of_milan, seen_rome), "172.30.0.2/24");
+
+            let inner = IpAddr::from([172, 30, 0, 2]);
+            let bulk = tcp(&rome.pod, &milan.pod, inner, Amount::Bytes(20_000_000)).unwrap();
+            let datagrams = Datagrams { count: 5_000, payload_bytes: 1000, per_second: 20_000 };
+            let train = udp(&rome.pod, &milan.pod, inner, datagrams).unwrap();
+
+            assert!(bulk.is_intact, "{checksum}: {bulk:?}");
+            assert!(train.is_perfect(), "{checksum}: {train:?}");
+            for pod in [&rome.pod, &milan.pod] {
+                ip(pod, "link delete vx");
+            }
+            count += 1;
+        }
+    }
+
+    assert_eq!(count, 4, "IPv4 and IPv6 outside, with and without checksum");
     world.finish();
 }
 
@@ -372,6 +403,13 @@ fn join(gateway: &Namespace, link: &'static str, address: IpAddr) -> Namespace {
     host.add_route("0.0.0.0/0".parse().unwrap(), POD_LINK, Via::Router(ROUTER)).unwrap();
 
     host
+}
+
+/// Adds a VXLAN device, `vx`, that fits into the tunnel.
+fn add_vxlan(namespace: &Namespace, link: &str, address: &str) {
+    ip(namespace, &format!("link add vx type vxlan id 7 dstport 4789 {link}"));
+    ip(namespace, &format!("address add {address} dev vx"));
+    ip(namespace, "link set vx mtu 1250 up");
 }
 
 fn ip(namespace: &Namespace, arguments: &str) {

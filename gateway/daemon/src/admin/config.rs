@@ -87,7 +87,8 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
         dns_check_interval: _,
         origins,
     } = &**config;
-    let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = *offload;
+    let Offload { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead } =
+        *offload;
     let own =
         if origins.of("pod_cidrs") == Origin::Default { "external_cidrs" } else { "pod_cidrs" };
     let host_maps: Vec<_> = cluster
@@ -112,6 +113,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
             ("mss_clamp", "mss_clamp", json!(mss_clamp)),
             ("tun_tso", "tun_tso", json!(tun_tso)),
             ("tun_uso", "tun_uso", json!(tun_uso)),
+            ("tun_udp_tunnel", "tun_udp_tunnel", json!(tun_udp_tunnel)),
             ("udp_gso", "udp_gso", json!(udp_gso)),
             ("udp_gro", "udp_gro", json!(udp_gro)),
             ("udp_steering", "udp_steering", json!(udp_steering)),

@@ -44,10 +44,11 @@ pub(super) struct GatewaySection {
 /// `[gateway.offload]`: kill switches.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "seven independent kill switches")]
 pub(super) struct OffloadSection {
     pub(super) tun_tso: bool,
     pub(super) tun_uso: bool,
+    pub(super) tun_udp_tunnel: bool,
     pub(super) udp_gso: bool,
     pub(super) udp_gro: bool,
     pub(super) udp_steering: bool,
@@ -56,10 +57,17 @@ pub(super) struct OffloadSection {
 
 impl Default for OffloadSection {
     fn default() -> Self {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            Offload::default();
+        let Offload {
+            tun_tso,
+            tun_uso,
+            tun_udp_tunnel,
+            udp_gso,
+            udp_gro,
+            udp_steering,
+            vector_aead,
+        } = Offload::default();
 
-        Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead }
+        Self { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead }
     }
 }
 

@@ -22,8 +22,8 @@ const GATEWAY: [&str; 12] = [
     "mss_clamp",
     "workers",
 ];
-pub(crate) const OFFLOAD: [&str; 6] =
-    ["tun_tso", "tun_uso", "udp_gso", "udp_gro", "udp_steering", "vector_aead"];
+pub(crate) const OFFLOAD: [&str; 7] =
+    ["tun_tso", "tun_uso", "tun_udp_tunnel", "udp_gso", "udp_gro", "udp_steering", "vector_aead"];
 const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];
 const PEER: [&str; 8] = [
     "name",

@@ -85,8 +85,15 @@ impl Parser<'_> {
             workers,
             offload,
         } = file.gateway;
-        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            offload;
+        let OffloadSection {
+            tun_tso,
+            tun_uso,
+            tun_udp_tunnel,
+            udp_gso,
+            udp_gro,
+            udp_steering,
+            vector_aead,
+        } = offload;
 
         let name = match name {
             Some(name) => self.name("name", &name),
@@ -135,7 +142,15 @@ impl Parser<'_> {
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
             workers: workers?,
-            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead },
+            offload: Offload {
+                tun_tso,
+                tun_uso,
+                tun_udp_tunnel,
+                udp_gso,
+                udp_gro,
+                udp_steering,
+                vector_aead,
+            },
             dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,

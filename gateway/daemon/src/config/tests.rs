@@ -130,7 +130,7 @@ fn the_origin_is_the_file_or_default() {
 #[test]
 fn every_offload_can_be_switched_off() {
     let text = format!(
-        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\nudp_gso = false\nudp_gro = false\nudp_steering = false\nvector_aead = false\n"
+        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\ntun_udp_tunnel = false\nudp_gso = false\nudp_gro = false\nudp_steering = false\nvector_aead = false\n"
     );
 
     let config = Site::new(&text).load().unwrap();
@@ -138,6 +138,7 @@ fn every_offload_can_be_switched_off() {
     let off = Offload {
         tun_tso: false,
         tun_uso: false,
+        tun_udp_tunnel: false,
         udp_gso: false,
         udp_gro: false,
         udp_steering: false,

@@ -229,6 +229,7 @@ fn dropped_frame_counts_its_segments() {
             gso_size: 8,
             checksum_start: 20,
             checksum_offset: 6,
+            overlay: None,
         };
 
         world.send_frame(side, &virtio, &frame);
@@ -256,6 +257,7 @@ fn frame_larger_than_the_batch_arrives() {
         gso_size: 8,
         checksum_start: 20,
         checksum_offset: 6,
+        overlay: None,
     };
 
     // Three packets of at most 36 bytes, each of which is sealed into 80. The library wants more room than it uses.

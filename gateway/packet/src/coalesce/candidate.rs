@@ -17,6 +17,8 @@ pub(super) struct Candidate<'a> {
     pub(super) header: Header,
     /// Bytes of IP and transport header.
     pub(super) header_len: usize,
+    /// Whether there is a checksum. UDP may have none, as overlays do.
+    pub(super) has_checksum: bool,
     /// The TCP sequence number; 0 in UDP.
     pub(super) sequence: u32,
     /// The IPv4 identification, where it has a meaning: without DF (RFC 6864 section 4.1).
@@ -39,11 +41,12 @@ impl<'a> Candidate<'a> {
         let is_udp = header.transport() == Transport::Udp && merge.udp;
         let (transport_len, sequence, is_last) = if is_tcp {
             plain_tcp(transport)?
-        } else if is_udp && is_plain_udp(transport) {
+        } else if is_udp && fills_packet(transport) {
             (8, 0, false)
         } else {
             return None;
         };
+        let has_checksum = has_checksum(transport, header);
 
         // Merging pure acknowledgements would reduce their number.
         let header_len = transport_offset + transport_len;
@@ -58,7 +61,15 @@ impl<'a> Candidate<'a> {
             may_be_fragmented.then_some(field::word(packet, 4)?)
         };
 
-        Some(Self { packet, header: *header, header_len, sequence, identification, is_last })
+        Some(Self {
+            packet,
+            header: *header,
+            header_len,
+            has_checksum,
+            sequence,
+            identification,
+            is_last,
+        })
     }
 
     #[inline]
@@ -88,12 +99,16 @@ fn plain_tcp(segment: &[u8]) -> Option<(usize, u32, bool)> {
     Some((len, sequence, tcp[13] & PSH != 0))
 }
 
-/// Whether the datagram fills its packet and has a checksum: segmentation would add one.
+/// Whether the datagram fills its packet.
 #[inline]
-fn is_plain_udp(datagram: &[u8]) -> bool {
-    let stated = field::word(datagram, 4).map(usize::from);
+fn fills_packet(datagram: &[u8]) -> bool {
+    field::word(datagram, 4).map(usize::from) == Some(datagram.len())
+}
 
-    stated == Some(datagram.len()) && field::word(datagram, 6).is_some_and(|sum| sum != 0)
+/// Whether the TCP segment or UDP datagram has a checksum.
+#[inline]
+fn has_checksum(transport: &[u8], header: &Header) -> bool {
+    header.transport() == Transport::Tcp || field::word(transport, 6) != Some(0)
 }
 
 /// Whether all checksums of `packet` are right. `header` is its header, or that of another packet
@@ -107,5 +122,6 @@ pub(super) fn verify(packet: &[u8], header: &Header) -> bool {
     let pseudo = pseudo_header(header.source(), header.destination(), header.protocol(), len);
 
     // With the checksum itself, the sum is all ones: the negative zero of one's complement.
-    (header.is_ipv6() || sum(ip) == 0xffff) && add(pseudo, sum(transport)) == 0xffff
+    (header.is_ipv6() || sum(ip) == 0xffff)
+        && (!has_checksum(transport, header) || add(pseudo, sum(transport)) == 0xffff)
 }

@@ -74,6 +74,7 @@ pub(super) struct Group {
     transport_offset: usize,
     transport: Transport,
     is_ipv6: bool,
+    has_checksum: bool,
     /// The TCP sequence number that the next packet must have.
     next_sequence: u32,
     /// The IPv4 identification that the next packet must have; `None` if it has no meaning.
@@ -103,6 +104,7 @@ impl Group {
             transport_offset: 0,
             transport: Transport::None,
             is_ipv6: false,
+            has_checksum: false,
             next_sequence: 0,
             next_identification: None,
             first_is_right: None,
@@ -117,6 +119,7 @@ impl Group {
             group.transport_offset = leader.header.transport_offset();
             group.transport = leader.header.transport();
             group.is_ipv6 = leader.header.is_ipv6();
+            group.has_checksum = leader.has_checksum;
             group.advance(leader);
         }
 
@@ -131,6 +134,7 @@ impl Group {
         if self.is_complete
             || payload_len > self.segment_len
             || self.frame_len + payload_len > MAX_FRAME_LEN
+            || candidate.has_checksum != self.has_checksum
             || candidate.sequence != self.next_sequence
             || candidate.identification != self.next_identification
             || self.count == MAX_SEGMENTS
@@ -239,6 +243,7 @@ impl Group {
             gso_size: field::length(self.segment_len),
             checksum_start: field::length(self.transport_offset),
             checksum_offset: field::length(self.checksum_offset()),
+            overlay: None,
         }
     }
 

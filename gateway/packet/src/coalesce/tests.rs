@@ -3,7 +3,9 @@ mod streams;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::super::fixtures::{Extension, Packet, cut, naive_sum, noise, put, tcp, udp, word};
+use super::super::fixtures::{
+    Extension, Packet, cut, naive_sum, noise, pseudo_header, put, tcp, udp, word,
+};
 use super::super::virtio::{Gso, VirtioHeader};
 use super::*;
 
@@ -28,6 +30,7 @@ fn bulk_stream_becomes_one_frame() {
             gso_size: 1000,
             checksum_start: 20,
             checksum_offset: 16,
+            overlay: None,
         }
     );
     let pseudo = segment(0, 0).pseudo_header(20 + 40_000);
@@ -149,16 +152,23 @@ fn wrong_checksum_stays_alone_and_wrong() {
 }
 
 #[test]
-fn datagrams_without_checksum_are_not_merged() {
-    let datagram = || {
-        let mut packet = datagram(100);
-        packet.without_checksum = true;
+fn datagrams_merge_by_having_a_checksum() {
+    let datagram = |id, without_checksum| {
+        let packet = Packet { without_checksum, ..with_id(datagram(100), id) };
         packet.build()
     };
+    let packets = [
+        datagram(0, true),
+        datagram(1, true),
+        datagram(2, false),
+        datagram(3, false),
+        datagram(4, true),
+    ];
 
-    let batch = Batch::of(&[datagram(), datagram()], BOTH);
+    let batch = Batch::of(&packets, BOTH);
 
-    assert_eq!(batch.packet_counts(), [1, 1]);
+    assert_eq!(batch.packet_counts(), [2, 2, 1]);
+    batch.assert_restores(&packets);
 }
 
 #[test]
@@ -347,9 +357,9 @@ impl Batch {
             } else {
                 let size = usize::from(frame.virtio.gso_size);
                 let restored: Vec<_> =
-                    cut(&frame.bytes, size).iter().map(|packet| without_idle_id(packet)).collect();
+                    cut(&frame.bytes, size).iter().map(|packet| comparable(packet)).collect();
                 let members: Vec<_> =
-                    frame.members.iter().map(|packet| without_idle_id(packet)).collect();
+                    frame.members.iter().map(|packet| comparable(packet)).collect();
                 assert_eq!(restored, members);
             }
             for member in &frame.members {
@@ -374,14 +384,22 @@ fn flow(packet: &[u8]) -> (IpAddr, IpAddr, u8, Vec<u8>) {
     (header.source(), header.destination(), header.protocol(), ports.to_vec())
 }
 
-/// The packet without the identification where it has no meaning, with the checksum over it.
-fn without_idle_id(packet: &[u8]) -> Vec<u8> {
+/// The packet without the identification where it has no meaning, with the checksum over it, and with a UDP checksum.
+fn comparable(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let header = Header::parse(&packet).unwrap();
     if !header.is_ipv6() && header.dont_fragment() {
         assert_eq!(naive_sum(&packet[..header.transport_offset()]), 0xffff);
         put(&mut packet, 4, 0);
         put(&mut packet, 10, 0);
+    }
+    let at = header.transport_offset() + 6;
+    if header.transport() == Transport::Udp && word(&packet, at) == 0 {
+        let datagram = &packet[header.transport_offset()..];
+        let len = u32::try_from(datagram.len()).unwrap();
+        let pseudo = pseudo_header(header.source(), header.destination(), 17, len);
+        let checksum = !naive_sum(&[&pseudo, datagram].concat());
+        put(&mut packet, at, if checksum == 0 { 0xffff } else { checksum });
     }
 
     packet

@@ -8,9 +8,12 @@ use crate::transport::{CWR, FIN, PSH};
 use crate::virtio::VirtioHeader;
 use crate::{Header, Malformed, Transport, field};
 
-/// The longest header that is repeated in front of every segment, in bytes. IPv4 and TCP with all
-/// their options take 120; the rest is for extension headers.
-const MAX_HEADER_LEN: usize = 256;
+use super::ip_fields::IpFields;
+use super::overlay::{Inner, OuterHeaders};
+
+/// The longest header that is repeated in front of every segment, in bytes: IPv6, UDP, Geneve with all its options,
+/// Ethernet with a VLAN tag, IPv6, and TCP with all its options take 426. The rest is for extension headers.
+const MAX_HEADER_LEN: usize = 448;
 
 const UDP_HEADER_LEN: usize = 8;
 
@@ -19,20 +22,20 @@ const UDP_HEADER_LEN: usize = 8;
 pub(super) struct HeaderTemplate {
     template: [u8; MAX_HEADER_LEN],
     header_len: usize,
+    /// The headers before the IP header of the segmented packet.
+    outer: Option<OuterHeaders>,
+    /// Offset of the IP header of the segmented packet: 0 without an overlay.
+    ip_offset: usize,
     transport_offset: usize,
     payload_len: usize,
     segment_len: usize,
     count: usize,
     ip: IpFields,
     transport: TransportFields,
-    /// Of the pseudo-header without its length, and the transport header without its varying fields.
+    /// Of the pseudo-header without its length.
+    pseudo_sum: u16,
+    /// Of the transport header without its varying fields.
     transport_sum: u16,
-}
-
-#[derive(Debug)]
-enum IpFields {
-    V4 { header_sum: u16, identification: u16 },
-    V6,
 }
 
 #[derive(Debug)]
@@ -42,40 +45,53 @@ enum TransportFields {
 }
 
 impl HeaderTemplate {
-    /// Copies the header of `frame`, whose protocol is known to be the one that `virtio` names.
+    /// Copies the headers of `frame` up to the payload of `inner`, whose protocol is known to be the one that `virtio`
+    /// names. `header` is the first one: that of `inner` without an overlay.
     pub(super) fn new(
         frame: &[u8],
         virtio: &VirtioHeader,
         header: &Header,
+        inner: &Inner,
     ) -> Result<Self, Malformed> {
-        let transport_offset = header.transport_offset();
-        let header_len = header_len(frame, header).ok_or(Malformed::Offload)?;
+        let ip_offset = inner.offset;
+        let packet = frame.get(ip_offset..).ok_or(Malformed::Offload)?;
+        let transport_offset = ip_offset + inner.header.transport_offset();
+        let header_len = ip_offset + header_len(packet, &inner.header).ok_or(Malformed::Offload)?;
         let segment_len = usize::from(virtio.gso_size);
         let payload_len = frame.len().checked_sub(header_len).ok_or(Malformed::Offload)?;
         if segment_len == 0 {
             return Err(Malformed::Offload);
         }
-        let pseudo_sum = pseudo_sum(frame, virtio, header)?;
+        let pseudo_sum = pseudo_sum(packet, virtio, inner)?;
 
         let mut template = [0; MAX_HEADER_LEN];
         let bytes = template.get_mut(..header_len).ok_or(Malformed::Offload)?;
         bytes.copy_from_slice(frame.get(..header_len).ok_or(Malformed::Offload)?);
-        let (ip_bytes, transport_bytes) =
+        let (before, transport_bytes) =
             bytes.split_at_mut_checked(transport_offset).ok_or(Malformed::Offload)?;
-        let ip = clear_ip(ip_bytes, header);
-        let transport = clear_transport(transport_bytes, header).ok_or(Malformed::Offload)?;
-        let transport_sum = add(pseudo_sum, sum(transport_bytes));
+        let (outer_bytes, ip_bytes) =
+            before.split_at_mut_checked(ip_offset).ok_or(Malformed::Offload)?;
+        let outer = match &virtio.overlay {
+            Some(overlay) => Some(OuterHeaders::take(outer_bytes, overlay, header)?),
+            None => None,
+        };
+        let ip = IpFields::take(ip_bytes, &inner.header);
+        let transport =
+            clear_transport(transport_bytes, &inner.header).ok_or(Malformed::Offload)?;
 
         Ok(Self {
-            template,
             header_len,
+            outer,
+            ip_offset,
             transport_offset,
             payload_len,
             segment_len,
             count: payload_len.div_ceil(segment_len).max(1),
             ip,
             transport,
-            transport_sum,
+            pseudo_sum,
+            transport_sum: sum(transport_bytes),
+            template,
         })
     }
 
@@ -108,32 +124,21 @@ impl HeaderTemplate {
             return;
         };
         header.copy_from_slice(template);
-        let Some((ip, transport)) = header.split_at_mut_checked(self.transport_offset) else {
+        let Some((before, transport)) = header.split_at_mut_checked(self.transport_offset) else {
+            return;
+        };
+        let Some((outer, ip)) = before.split_at_mut_checked(self.ip_offset) else {
             return;
         };
 
-        self.write_ip(ip, packet_len, index);
-        let constant = add(self.transport_sum, transport_len);
+        self.ip.write(ip, packet_len - self.ip_offset, index);
+        let pseudo_sum = add(self.pseudo_sum, transport_len);
+        let constant = add(pseudo_sum, self.transport_sum);
         self.write_transport(transport, add(constant, sum(payload)), transport_len, index);
-    }
-
-    #[inline]
-    fn write_ip(&self, ip: &mut [u8], packet_len: usize, index: usize) {
-        match self.ip {
-            IpFields::V4 { header_sum, identification } => {
-                let Some(ip) = ip.first_chunk_mut::<20>() else {
-                    return;
-                };
-                let len = field::length(packet_len);
-                let step = u16::try_from(index).unwrap_or_default();
-                let identification = identification.wrapping_add(step);
-
-                [ip[2], ip[3]] = len.to_be_bytes();
-                [ip[4], ip[5]] = identification.to_be_bytes();
-                let sum = add(header_sum, add(len, identification));
-                [ip[10], ip[11]] = complete(sum).to_be_bytes();
-            }
-            IpFields::V6 => field::put_word(ip, 4, field::length(packet_len - 40)),
+        if let Some(headers) = &self.outer {
+            // With the pseudo-header, the transport segment has the sum zero.
+            let inner_sum = add(sum(ip), complete(pseudo_sum));
+            headers.write(outer, packet_len, index, inner_sum);
         }
     }
 
@@ -181,7 +186,7 @@ impl HeaderTemplate {
 
 /// The length of IP and transport header, from the packet itself: the hint of the device is invalid
 /// for forwarded frames.
-fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
+pub(super) fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
     let transport = frame.get(header.transport_offset()..)?;
     if header.transport() == Transport::Udp {
         return Some(header.transport_offset() + UDP_HEADER_LEN);
@@ -195,7 +200,8 @@ fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
 ///
 /// With segments left in a routing header the destination of the pseudo-header is not the one of
 /// the packet. The partial checksum of the frame already contains it.
-fn pseudo_sum(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> Result<u16, Malformed> {
+fn pseudo_sum(packet: &[u8], virtio: &VirtioHeader, inner: &Inner) -> Result<u16, Malformed> {
+    let header = &inner.header;
     if !header.is_routed() {
         return Ok(pseudo_header(header.source(), header.destination(), header.protocol(), 0));
     }
@@ -204,25 +210,10 @@ fn pseudo_sum(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> Result<u1
     }
 
     let at = header.transport().checksum_offset().ok_or(Malformed::Offload)?;
-    let partial = field::word(frame, header.transport_offset() + at).ok_or(Malformed::Offload)?;
-    let len = field::length(frame.len() - header.transport_offset());
+    let partial = field::word(packet, header.transport_offset() + at).ok_or(Malformed::Offload)?;
+    let len = field::length(packet.len() - header.transport_offset());
 
     Ok(adjust_partial(partial, Delta::between_words(len, 0)))
-}
-
-/// Zeroes the varying fields of the IP header.
-fn clear_ip(ip: &mut [u8], header: &Header) -> IpFields {
-    if header.is_ipv6() {
-        field::put_word(ip, 4, 0);
-        return IpFields::V6;
-    }
-
-    let identification = field::word(ip, 4).unwrap_or_default();
-    for at in [2, 4, 10] {
-        field::put_word(ip, at, 0);
-    }
-
-    IpFields::V4 { header_sum: sum(ip), identification }
 }
 
 /// Zeroes the varying fields of the transport header; `None` if it is too short.

@@ -7,7 +7,10 @@ use super::super::fixtures::{
 };
 use super::super::ports::Side;
 use super::super::rewrite::{self, Checksum};
+use super::super::virtio::VIRTIO_LEN;
 use super::*;
+
+mod overlay;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
@@ -77,7 +80,7 @@ proptest! {
     #[test]
     fn arbitrary_offload_headers_do_not_panic(
         frame in any_frame(),
-        virtio: [u8; 10],
+        virtio: [u8; VIRTIO_LEN],
         kind in 0_u8..6,
         noise_from: prop::sample::Index,
         seed: u64,
@@ -247,6 +250,7 @@ fn offload(header: &Header, gso_size: u16) -> VirtioHeader {
         gso_size,
         checksum_start: u16::try_from(header.transport_offset()).unwrap(),
         checksum_offset: if header.transport() == Transport::Tcp { 16 } else { 6 },
+        overlay: None,
     }
 }
 

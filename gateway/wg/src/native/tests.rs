@@ -263,6 +263,7 @@ fn tcp_frame(size: u16, payload: usize) -> (Vec<u8>, VirtioHeader) {
         gso_size: size,
         checksum_start: 20,
         checksum_offset: 16,
+        overlay: None,
     };
 
     (frame, virtio)

@@ -80,6 +80,7 @@ fn the_page_has_exactly_these_keys() {
         "routes",
         "tun_tso",
         "tun_uso",
+        "tun_udp_tunnel",
         "udp_gro",
         "udp_gso",
         "udp_steering",

@@ -96,7 +96,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0_u8..9).prop_map(Anomaly::Field),
     ];
 
-    (0_u8..12, prop::bool::weighted(0.9), 1_usize..60, anomaly, any::<u64>()).prop_map(
+    (0_u8..16, prop::bool::weighted(0.9), 1_usize..60, anomaly, any::<u64>()).prop_map(
         |(flow, full, payload_len, anomaly, seed)| Step { flow, full, payload_len, anomaly, seed },
     )
 }
@@ -131,6 +131,7 @@ fn stream(steps: &[Step]) -> Vec<Vec<u8>> {
         let mut packet = Packet::new(source, destination, protocol, transport);
         packet.identification = *id;
         packet.fragment = if flow >= 8 { 0x4000 } else { 0 };
+        packet.without_checksum = protocol == 17 && flow >= 12;
         add_packet(&mut packets, packet, step);
     }
 
@@ -147,7 +148,7 @@ fn add_packet(packets: &mut Vec<Vec<u8>>, mut packet: Packet, step: &Step) {
         Anomaly::Field(3) => packet.extensions = vec![Extension::Fragment { field: 1 }],
         Anomaly::Field(4) => packet.fragment = 0x2000,
         Anomaly::Field(5) => packet.flow_label = 9,
-        Anomaly::Field(6) => packet.without_checksum = true,
+        Anomaly::Field(6) => packet.without_checksum ^= true,
         Anomaly::Field(7) if packet.protocol == 6 => packet.transport[15] = 9,
         Anomaly::Field(8) => packet.fragment = 5,
         Anomaly::Flags(_) | Anomaly::Field(_) | Anomaly::None | Anomaly::Lost => {}
