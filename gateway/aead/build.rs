@@ -1,13 +1,17 @@
-//! Sets `has_avx512` if this machine can run the vector code. Without it, tests of that code are ignored by name and
-//! counted. Passes the result on to the build script of `strait-wg`.
+//! Sets `has_lanes` if the machine that runs the tests can run the vector code. Without it, tests of that code are
+//! ignored by name and counted. Passes the result on to the build script of `strait-wg`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-check-cfg=cfg(has_avx512)");
+    println!("cargo::rustc-check-cfg=cfg(has_lanes)");
     let target = std::env::var("CARGO_CFG_TARGET_ARCH");
-    if target.as_deref() == Ok(std::env::consts::ARCH) && has_avx512() {
-        println!("cargo::rustc-cfg=has_avx512");
-        println!("cargo::metadata=has_avx512=1");
+    let has_lanes = match target.as_deref() {
+        Ok("x86_64") => has_avx512(),
+        _ => false,
+    };
+    if has_lanes {
+        println!("cargo::rustc-cfg=has_lanes");
+        println!("cargo::metadata=has_lanes=1");
     }
 }
 

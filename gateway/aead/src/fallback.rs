@@ -2,11 +2,18 @@
 
 use super::{KEY_LEN, Message, Nonce, TAG_LEN, Tags};
 
+// Limits without effect.
+pub(super) const FEWEST: usize = 1;
+pub(super) const ALONE_FROM: usize = 1;
+pub(super) const TOGETHER_BELOW: usize = 1;
+
 /// Uninhabited.
 #[derive(Clone, Copy)]
-pub(super) enum Avx512 {}
+pub(super) enum Fallback {}
 
-impl Avx512 {
+impl Fallback {
+    pub(super) const NAME: &str = "none";
+
     pub(super) const fn detect() -> Option<Self> {
         None
     }

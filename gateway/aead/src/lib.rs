@@ -38,9 +38,9 @@ use subtle::ConstantTimeEq as _;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 #[cfg(target_arch = "x86_64")]
-use self::avx512::Avx512;
+use self::avx512::{ALONE_FROM, Avx512 as Vectors, FEWEST, TOGETHER_BELOW};
 #[cfg(not(target_arch = "x86_64"))]
-use self::fallback::Avx512;
+use self::fallback::{ALONE_FROM, FEWEST, Fallback as Vectors, TOGETHER_BELOW};
 use self::ring_key::RingKey;
 
 /// The most messages that are sealed or opened at once.
@@ -54,15 +54,6 @@ pub const NONCE_LEN: usize = 12;
 
 /// Length of a tag in bytes.
 pub const TAG_LEN: usize = 16;
-
-/// From this number of messages on, lanes are faster at any length. One frame of 8, 10, 12, 16 packets takes 5.5, 5.8,
-/// 6.3, 6.8 µs with lanes on a Xeon, and 7.0, 8.9, 10.4, 14.1 µs without (`cargo bench --bench engine`).
-const FEWEST: usize = 8;
-
-/// From this length of a text in bytes on, each block of one message has a lane. On a Zen 4, 16 messages of 8,928 bytes
-/// take 3.2 GiB/s so, 2.9 with a lane for each message, and 2.4 in ring. One message of 2,048 bytes is about as fast as
-/// in ring (`cargo bench --bench aead`). The limit is between both.
-const LONG: usize = 4096;
 
 /// A nonce: never the same for two messages that are sealed with one key.
 pub type Nonce = [u8; NONCE_LEN];
@@ -81,13 +72,13 @@ pub struct Message<'a> {
 
 /// Whether messages are sealed and opened in the lanes of vectors: detected at run time.
 #[derive(Clone, Copy, Default)]
-pub struct Lanes(Option<Avx512>);
+pub struct Lanes(Option<Vectors>);
 
 impl Lanes {
     /// Lanes if this processor has the vectors for them.
     #[must_use]
     pub fn detect() -> Self {
-        Self(Avx512::detect())
+        Self(Vectors::detect())
     }
 
     /// No lanes: one message after the other.
@@ -105,7 +96,7 @@ impl Lanes {
 
 impl fmt::Debug for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_some() { "AVX-512" } else { "none" })
+        f.write_str(if self.is_some() { Vectors::NAME } else { "none" })
     }
 }
 
@@ -132,7 +123,7 @@ impl Cipher {
     #[inline]
     #[must_use]
     pub const fn width(&self, messages: usize, len: usize) -> usize {
-        if self.lanes.is_some() && messages >= FEWEST && len < LONG { LANES } else { 1 }
+        if self.lanes.is_some() && messages >= FEWEST && len < TOGETHER_BELOW { LANES } else { 1 }
     }
 
     /// Encrypts the messages and returns their tags.
@@ -214,7 +205,7 @@ impl Cipher {
 
     /// The vectors, if they are faster for these messages.
     #[inline]
-    fn vectors_for(&self, messages: &[Message<'_>]) -> Option<Avx512> {
+    fn vectors_for(&self, messages: &[Message<'_>]) -> Option<Vectors> {
         assert!(messages.len() <= LANES, "{} messages at once", messages.len());
 
         self.lanes.0.filter(|_| messages.len() >= FEWEST)
@@ -222,8 +213,8 @@ impl Cipher {
 
     /// The vectors, if they are faster for this text.
     #[inline]
-    fn vectors_for_one(&self, text: &[u8]) -> Option<Avx512> {
-        self.lanes.0.filter(|_| text.len() >= LONG)
+    fn vectors_for_one(&self, text: &[u8]) -> Option<Vectors> {
+        self.lanes.0.filter(|_| text.len() >= ALONE_FROM)
     }
 }
 

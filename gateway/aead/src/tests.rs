@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 pub(crate) mod hex;
+pub(crate) mod poly1305;
 mod vectors;
 
 /// The lanes of this processor. Tests that call it are ignored where there are none.
@@ -26,7 +27,7 @@ pub(crate) fn lanes() -> Lanes {
 #[test]
 fn build_script_detects_what_the_crate_detects() {
     assert_eq!(
-        cfg!(has_avx512),
+        cfg!(has_lanes),
         Lanes::detect().is_some(),
         "built on another machine: touch gateway/aead/build.rs"
     );
@@ -55,7 +56,7 @@ fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
     fn lanes_give_the_result_of_ring(
         key in any::<[u8; KEY_LEN]>(),
         nonces in any::<[Nonce; LANES]>(),
@@ -92,13 +93,13 @@ proptest! {
 }
 
 /// The vectors for one message of any length.
-fn one(cipher: &Cipher) -> Avx512 {
+fn one(cipher: &Cipher) -> Vectors {
     cipher.lanes.0.unwrap()
 }
 
 proptest! {
     #[test]
-    #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
     fn blocks_in_lanes_give_the_result_of_ring(
         key in any::<[u8; KEY_LEN]>(),
         nonce in any::<Nonce>(),
@@ -129,7 +130,7 @@ proptest! {
 
 /// Each number of parts and of blocks, and each length of the last part.
 #[test]
-#[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
 fn blocks_in_lanes_take_each_length() {
     let (lanes, ring) =
         (Cipher::new(&[7; KEY_LEN], lanes()), Cipher::new(&[7; KEY_LEN], Lanes::none()));
@@ -143,17 +144,17 @@ fn blocks_in_lanes_take_each_length() {
 }
 
 #[test]
-#[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
 fn long_texts_are_sealed_in_lanes() {
     let cipher = Cipher::new(&[7; KEY_LEN], lanes());
 
-    assert!(cipher.vectors_for_one(&[0; LONG - 1]).is_none());
-    assert!(cipher.vectors_for_one(&[0; LONG]).is_some());
+    assert!(cipher.vectors_for_one(&[0; ALONE_FROM - 1]).is_none());
+    assert!(cipher.vectors_for_one(&[0; ALONE_FROM]).is_some());
 }
 
 /// Every bit of a message and its tag, in every lane.
 #[test]
-#[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
 fn a_flipped_bit_refuses_its_message_only() {
     let cipher = Cipher::new(&[7; KEY_LEN], lanes());
     let nonces: [Nonce; LANES] = array::from_fn(|lane| [u8::try_from(lane).unwrap(); NONCE_LEN]);
@@ -179,9 +180,9 @@ fn few_messages_are_sealed_one_by_one() {
     let cipher = Cipher::new(&[7; KEY_LEN], Lanes::detect());
 
     let width = if Lanes::detect().is_some() { LANES } else { 1 };
-    assert_eq!(cipher.width(FEWEST - 1, LONG - 1), 1);
-    assert_eq!(cipher.width(FEWEST, LONG - 1), width);
-    assert_eq!(cipher.width(LANES, LONG), 1);
+    assert_eq!(cipher.width(FEWEST - 1, TOGETHER_BELOW - 1), 1);
+    assert_eq!(cipher.width(FEWEST, TOGETHER_BELOW - 1), width);
+    assert_eq!(cipher.width(LANES, TOGETHER_BELOW), 1);
 }
 
 #[test]

@@ -420,7 +420,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tests::hex::{array, bytes};
+    use crate::tests::poly1305::near_the_prime;
     use crate::tests::{byte, lanes};
 
     /// The tag of `message`, which consists of parts, in every lane. With `by_block` four parts are added at once.
@@ -459,7 +459,7 @@ mod tests {
     proptest! {
         /// Bytes of 0xff are frequent, so sums, factors and numbers come close to their bounds.
         #[test]
-        #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+        #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
         fn four_parts_at_once_equal_one_by_one(
             key in vec(byte(), 32),
             message in vec(byte(), 0..40).prop_map(|words| words.repeat(PART_LEN)),
@@ -476,57 +476,14 @@ mod tests {
         }
     }
 
-    /// RFC 8439, appendix A.3, test vectors 5 to 11: sums close to the prime or above it.
     #[test]
-    #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
     fn sums_near_the_prime_match_rfc_8439() {
         lanes();
-        let two = "02000000000000000000000000000000";
-        let one = "01000000000000000000000000000000";
-        let one_and_four = "01000000000000000400000000000000";
-        let zeros = "00000000000000000000000000000000";
-        let ones = "ffffffffffffffffffffffffffffffff";
-        let less_one = "f0ffffffffffffffffffffffffffffff";
-        let vectors = [
-            ([two, zeros], vec![ones], "03000000000000000000000000000000"),
-            ([two, ones], vec![two], "03000000000000000000000000000000"),
-            (
-                [one, zeros],
-                vec![ones, less_one, "11000000000000000000000000000000"],
-                "05000000000000000000000000000000",
-            ),
-            (
-                [one, zeros],
-                vec![ones, "fbfefefefefefefefefefefefefefefe", "01010101010101010101010101010101"],
-                zeros,
-            ),
-            (
-                [two, zeros],
-                vec!["fdffffffffffffffffffffffffffffff"],
-                "faffffffffffffffffffffffffffffff",
-            ),
-            (
-                [one_and_four, zeros],
-                vec![
-                    "e33594d7505e43b90000000000000000",
-                    "3394d7505e4379cd0100000000000000",
-                    zeros,
-                    one,
-                ],
-                "14000000000000005500000000000000",
-            ),
-            (
-                [one_and_four, zeros],
-                vec!["e33594d7505e43b90000000000000000", "3394d7505e4379cd0100000000000000", zeros],
-                "13000000000000000000000000000000",
-            ),
-        ];
-
-        for (key, message, tag) in vectors {
-            let (key, message) = (array(&key.concat()), bytes(&message.concat()));
+        for (key, message, tag) in near_the_prime() {
             // SAFETY: `lanes` panics unless the processor has the features.
             let found = unsafe { authenticated(&key, &message, false) };
-            assert_eq!(found, [array::<TAG_LEN>(tag); LANES], "{}", message.len());
+            assert_eq!(found, [tag; LANES], "{}", message.len());
         }
     }
 }
