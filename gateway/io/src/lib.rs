@@ -82,13 +82,15 @@ pub struct Offload {
     pub udp_gro: bool,
     /// Handshake messages arrive on sockets of their own (`SO_ATTACH_REUSEPORT_CBPF`).
     pub udp_steering: bool,
-    /// Up to sixteen datagrams of one session are sealed or opened at once (AVX-512 with IFMA and VBMI2, native engine).
+    /// Datagrams of one session are sealed and opened in the lanes of vectors (native engine): AVX-512 with IFMA and
+    /// VBMI2, or NEON.
     pub vector_aead: bool,
 }
 
 impl Default for Offload {
+    /// All offloads, but without vectors on arm64: what they gain there is not known.
     fn default() -> Self {
-        Self::ON
+        Self { vector_aead: cfg!(not(target_arch = "aarch64")), ..Self::ON }
     }
 }
 

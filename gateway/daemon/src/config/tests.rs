@@ -147,6 +147,14 @@ fn every_offload_can_be_switched_off() {
     assert_eq!(config.offload, off);
 }
 
+/// On arm64 it is off by default.
+#[test]
+fn vector_aead_can_be_switched_on() {
+    let text = format!("{MINIMAL}[gateway.offload]\nvector_aead = true\n");
+
+    assert_eq!(Site::new(&text).load().unwrap().offload, Offload::ON);
+}
+
 #[test]
 fn the_admin_socket_can_move_or_be_off() {
     for (text, expected) in [("/tmp/s", Some("/tmp/s".into())), ("", None)] {
