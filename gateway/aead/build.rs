@@ -6,6 +6,8 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_lanes)");
     let target = std::env::var("CARGO_CFG_TARGET_ARCH");
     let has_lanes = match target.as_deref() {
+        // Each of these processors has NEON, also one that qemu emulates.
+        Ok("aarch64") => true,
         Ok("x86_64") => has_avx512(),
         _ => false,
     };

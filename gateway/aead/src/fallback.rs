@@ -1,4 +1,4 @@
-//! Processors other than x86-64: no vectors.
+//! Processors other than x86-64 and arm64: no vectors.
 
 use super::{KEY_LEN, Message, Nonce, TAG_LEN, Tags};
 

@@ -3,7 +3,9 @@
 //! Answers one question: *what is this text, sealed or opened with this key and nonce?* On a processor with AVX-512,
 //! IFMA and VBMI2 each message has a lane of the vectors. Sixteen messages of full size then take as long on a Xeon as
 //! seven do one by one in ring, and less if they are shorter. Of a long message, as jumbo frames have them, each block
-//! has a lane. Ring does the work on other processors, and where there are too few messages.
+//! has a lane. On arm64 the lanes of NEON have blocks of a message of any length, and messages follow each other without
+//! a gap. That was not measured, so callers have to choose it. Ring does the work on other processors, and where there
+//! are too few messages.
 //!
 //! # Invariants
 //!
@@ -25,8 +27,10 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod fallback;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod ring_key;
 #[cfg(test)]
 mod tests;
@@ -39,8 +43,10 @@ use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 #[cfg(target_arch = "x86_64")]
 use self::avx512::{ALONE_FROM, Avx512 as Vectors, FEWEST, TOGETHER_BELOW};
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use self::fallback::{ALONE_FROM, FEWEST, Fallback as Vectors, TOGETHER_BELOW};
+#[cfg(target_arch = "aarch64")]
+use self::neon::{ALONE_FROM, FEWEST, Neon as Vectors, TOGETHER_BELOW};
 use self::ring_key::RingKey;
 
 /// The most messages that are sealed or opened at once.

@@ -18,7 +18,7 @@ mod vectors;
 /// Without lanes: callers rely on the features of the processor.
 pub(crate) fn lanes() -> Lanes {
     let lanes = Lanes::detect();
-    assert!(lanes.is_some(), "this processor has no AVX-512 with IFMA and VBMI2");
+    assert!(lanes.is_some(), "this processor has no AVX-512 with IFMA and VBMI2, and no NEON");
 
     lanes
 }
@@ -56,7 +56,7 @@ fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
     fn lanes_give_the_result_of_ring(
         key in any::<[u8; KEY_LEN]>(),
         nonces in any::<[Nonce; LANES]>(),
@@ -99,7 +99,7 @@ fn one(cipher: &Cipher) -> Vectors {
 
 proptest! {
     #[test]
-    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
     fn blocks_in_lanes_give_the_result_of_ring(
         key in any::<[u8; KEY_LEN]>(),
         nonce in any::<Nonce>(),
@@ -130,7 +130,7 @@ proptest! {
 
 /// Each number of parts and of blocks, and each length of the last part.
 #[test]
-#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
 fn blocks_in_lanes_take_each_length() {
     let (lanes, ring) =
         (Cipher::new(&[7; KEY_LEN], lanes()), Cipher::new(&[7; KEY_LEN], Lanes::none()));
@@ -144,7 +144,7 @@ fn blocks_in_lanes_take_each_length() {
 }
 
 #[test]
-#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
 fn long_texts_are_sealed_in_lanes() {
     let cipher = Cipher::new(&[7; KEY_LEN], lanes());
 
@@ -154,7 +154,7 @@ fn long_texts_are_sealed_in_lanes() {
 
 /// Every bit of a message and its tag, in every lane.
 #[test]
-#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
 fn a_flipped_bit_refuses_its_message_only() {
     let cipher = Cipher::new(&[7; KEY_LEN], lanes());
     let nonces: [Nonce; LANES] = array::from_fn(|lane| [u8::try_from(lane).unwrap(); NONCE_LEN]);

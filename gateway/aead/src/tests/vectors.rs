@@ -103,7 +103,7 @@ fn encryption_by_ring_matches_rfc_8439() {
 }
 
 #[test]
-#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
 fn encryption_in_lanes_matches_rfc_8439() {
     encryption_matches_rfc_8439(lanes());
 }
@@ -114,7 +114,7 @@ fn ring_passes_wycheproof() {
 }
 
 #[test]
-#[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+#[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
 fn lanes_pass_wycheproof() {
     wycheproof_passes(lanes());
 }

@@ -96,7 +96,7 @@ fn harm_done(datagrams: &mut [Vec<u8>], place: usize, harm: Harm) {
 
 proptest! {
     #[test]
-    #[cfg_attr(not(has_lanes), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
+    #[cfg_attr(not(has_lanes), ignore = "needs AVX-512 with IFMA and VBMI2, or NEON")]
     fn lanes_have_the_same_results(
         payload in 1..1380_u16,
         segments in 1..46_u16,
