@@ -61,6 +61,9 @@ impl Direction {
     }
 }
 
+/// After the client, a server ends within milliseconds.
+const SERVER_END: Duration = Duration::from_secs(1);
+
 /// One measurement with `streams` streams in each direction.
 pub(crate) fn tcp(
     contestant: &Contestant,
@@ -84,11 +87,12 @@ pub(crate) fn tcp_to(
     server.args(["--server", "--one-off"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut server = contestant.server().start(server)?;
     let report = run_client(contestant, &iperf3, target, streams, direction, duration);
-    // After a failed client the server still waits.
-    if report.is_err() {
+    // A server still waits after a failed client, and if it did not notice the end of a client.
+    let ended = wait_until("iperf3's server ends", SERVER_END, || Ok(server.try_wait()?.is_some()));
+    if ended.is_err() {
         server.kill()?;
+        server.wait()?;
     }
-    server.wait()?;
 
     let report = report?;
     let received = |key: &str| -> Option<f64> {

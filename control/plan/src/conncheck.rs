@@ -60,7 +60,7 @@ pub struct Settings {
     pub interval: Duration,
     /// The number of intervals without an answer after which the connection is lost.
     pub loss_threshold: u32,
-    /// The MTU of the tunnel in bytes: the longest packet that is tried on the path.
+    /// The MTU of the tunnel device in bytes: the longest packet that is tried on the path.
     pub mtu: u16,
 }
 
@@ -96,6 +96,8 @@ pub struct Report {
     pub loss: f64,
     /// The number of the newest probes in a row without an answer in time.
     pub missed: u32,
+    /// Whether the other end is one of ours: it repeats nonces. `false` until it answers.
+    pub is_ours: bool,
     /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
     pub path_mtu: Option<u16>,
 }
@@ -136,7 +138,6 @@ pub struct ConnCheck {
     report: Report,
     /// The newest last.
     probes: VecDeque<Probe>,
-    repeats_nonces: bool,
     /// Of a connected end that repeats nonces.
     path_mtu: Option<PathMtu>,
     /// The newest last.
@@ -171,7 +172,6 @@ impl ConnCheck {
             last_heard: now,
             report: Report::default(),
             probes: VecDeque::with_capacity(WINDOW),
-            repeats_nonces: false,
             path_mtu: None,
             sized_probes: VecDeque::with_capacity(SIZED_PROBES),
         }
@@ -181,6 +181,15 @@ impl ConnCheck {
     #[must_use]
     pub const fn report(&self) -> Report {
         self.report
+    }
+
+    /// The MTU of the tunnel device has changed to `mtu` bytes.
+    pub fn set_mtu(&mut self, mtu: u16, now: Instant) {
+        self.settings.mtu = mtu;
+        if let Some(path_mtu) = &mut self.path_mtu {
+            path_mtu.set_limit(mtu, now);
+            self.report.path_mtu = path_mtu.get();
+        }
     }
 
     /// When [`Self::handle_timeout`] and [`Self::sized_pings`] are due.
@@ -207,7 +216,7 @@ impl ConnCheck {
             self.report =
                 Report { state: State::Lost, latency: None, path_mtu: None, ..self.report };
             // The other end may return as another release.
-            self.repeats_nonces = false;
+            self.report.is_ours = false;
             self.path_mtu = None;
         }
         if now < self.next_ping {
@@ -286,8 +295,8 @@ impl ConnCheck {
             .find(|(_, probe)| probe.time_stamp == pong.time_stamp && !probe.is_answered)
             .ok_or(Ignored::Unexpected)?;
         match pong.nonce {
-            Some(nonce) if nonce == probe.nonce => self.repeats_nonces = true,
-            None if !self.repeats_nonces => {}
+            Some(nonce) if nonce == probe.nonce => self.report.is_ours = true,
+            None if !self.report.is_ours => {}
             Some(_) | None => return Err(Ignored::WrongNonce),
         }
 
@@ -304,7 +313,7 @@ impl ConnCheck {
             self.report.state = State::Connected;
             self.last_heard = now;
         }
-        if self.repeats_nonces && self.report.state == State::Connected {
+        if self.report.is_ours && self.report.state == State::Connected {
             self.path_mtu.get_or_insert_with(|| PathMtu::new(self.settings.mtu, now));
         }
 

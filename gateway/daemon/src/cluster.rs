@@ -107,6 +107,7 @@ pub struct ClusterSource {
     /// Addresses and routes that the kernel refused.
     missing: Vec<MissingPrefix>,
     leader_tasks: LeaderTasks,
+    grows_mtu: bool,
     /// The current term, while this replica is the leader.
     term: watch::Receiver<Option<LeaderTerm>>,
     leadership: LeadershipTask,
@@ -151,6 +152,7 @@ impl ClusterSource {
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
+            grows_mtu: settings.grows_mtu,
             term,
             leadership,
             lease: Origin::Object {
@@ -222,6 +224,16 @@ impl ClusterSource {
     /// Whether [`Self::report_peer`] should be called soon.
     pub(crate) fn awaits_peer(&self) -> bool {
         self.leadership.awaits_peer()
+    }
+
+    /// Whether the device may get a larger MTU than the configured one.
+    pub(crate) const fn grows_mtu(&self) -> bool {
+        self.grows_mtu
+    }
+
+    /// The MTU of the device has changed to `mtu` bytes.
+    pub(crate) fn set_device_mtu(&self, mtu: u16) {
+        self.leader_tasks.set_device_mtu(mtu);
     }
 
     /// Records for the election that there is a session with the peer.

@@ -27,6 +27,7 @@ use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcom
 use super::cluster::{self, ClusterEvent, ConnectivityEvent};
 use super::config::{Config, Findings, peer_config};
 use super::device_state::{DeviceState, MissingPrefix};
+use super::mtu;
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
@@ -55,6 +56,8 @@ pub struct Service {
     reader: BackgroundReader<Result<Config, Findings>>,
     config: Arc<Config>,
     mtu_bytes: u16,
+    /// The MTU that this process gave the device when a probe was answered, in bytes.
+    grown_mtu: Option<u16>,
     generation: u64,
     gateway: Gateway,
     monitor: Monitor,
@@ -99,6 +102,7 @@ impl Service {
         Ok(Self {
             reader: BackgroundReader::new(READ_MAX),
             mtu_bytes,
+            grown_mtu: None,
             generation: 0,
             monitor: gateway.monitor(),
             gateway,
@@ -186,7 +190,7 @@ impl Service {
                             self.board.set_knows_peers();
                         }
                     }
-                    ClusterEvent::Connectivity(event) => self.handle_connectivity(event),
+                    ClusterEvent::Connectivity(event) => self.handle_connectivity(event).await,
                 },
                 answer = self.resolver.next_answer() => {
                     let changed = self.resolver.handle_answer(answer, now());
@@ -282,6 +286,7 @@ impl Service {
             info!(before = self.mtu_bytes, mtu = mtu_bytes, "the device has another MTU");
             self.mtu_bytes = mtu_bytes;
             self.gateway.set_device_mtu(mtu_bytes);
+            self.source.set_device_mtu(mtu_bytes);
             self.apply();
         }
         if link.name != self.config.interface {
@@ -427,12 +432,47 @@ impl Service {
         });
     }
 
-    /// Handles missed probes: the peer may have moved.
-    fn handle_connectivity(&mut self, event: ConnectivityEvent) {
+    /// Handles the results of probes. If some are missed, the peer may have moved.
+    async fn handle_connectivity(&mut self, event: ConnectivityEvent) {
         match event {
             ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
             ConnectivityEvent::Silence => self.gateway.try_all_endpoints(),
-            ConnectivityEvent::PathMtu(path_mtu) => self.paths.set_probed(path_mtu),
+            ConnectivityEvent::PathMtu(path_mtu) => {
+                // Before the device grows: a longer packet is not sent until a probe of its length was answered.
+                self.paths.set_probed(path_mtu);
+                if self.source.grows_mtu() {
+                    self.fit_device_mtu(path_mtu.is_some()).await;
+                }
+            }
+        }
+    }
+
+    /// Gives the device the MTU that the underlay has room for if the length of packets `is_probed`, and otherwise the
+    /// configured one again. An MTU that the host has set stays.
+    async fn fit_device_mtu(&mut self, is_probed: bool) {
+        let Some(configured) = self.config.mtu_bytes else { return };
+        let wanted = if is_probed && self.mtu_bytes == configured {
+            self.underlay_mtu().await.max(configured)
+        } else if !is_probed && self.grown_mtu == Some(self.mtu_bytes) {
+            configured
+        } else {
+            return;
+        };
+        if let Err(error) = self.netlink.set_mtu(self.device, wanted).await {
+            return warn!(%error, mtu = wanted, "cannot change the MTU of the device");
+        }
+        self.grown_mtu = Some(wanted);
+        self.sync_device().await;
+    }
+
+    /// The MTU of a device for the path to the peer; 0 if there is no path.
+    async fn underlay_mtu(&self) -> u16 {
+        let peers = self.monitor.peers_with_endpoint();
+        let Some(endpoint) = peers.iter().find_map(|peer| peer.endpoint) else { return 0 };
+        let automatic = Config { mtu_bytes: None, ..Config::clone(&self.config) };
+        match self.netlink.interface_towards(endpoint.ip()).await {
+            Some((_, underlay)) => mtu::of_device(&automatic, Some(underlay)).bytes,
+            None => 0,
         }
     }
 

@@ -113,6 +113,23 @@ impl Offload {
         }
     }
 
+    /// Sets the switch of this name. Returns whether there is one.
+    pub fn set(&mut self, name: &str, is_on: bool) -> bool {
+        let switch = match name {
+            "tun_tso" => &mut self.tun_tso,
+            "tun_uso" => &mut self.tun_uso,
+            "tun_udp_tunnel" => &mut self.tun_udp_tunnel,
+            "udp_gso" => &mut self.udp_gso,
+            "udp_gro" => &mut self.udp_gro,
+            "udp_steering" => &mut self.udp_steering,
+            "vector_aead" => &mut self.vector_aead,
+            _ => return false,
+        };
+        *switch = is_on;
+
+        true
+    }
+
     /// Each switch with its name in configuration and metrics.
     #[must_use]
     pub const fn named(self) -> [(&'static str, bool); 7] {

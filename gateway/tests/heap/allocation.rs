@@ -12,7 +12,7 @@ use strait_engine::outbound::Disposition;
 use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::ecn::Ecn;
-use strait_packet::virtio::VirtioHeader;
+use strait_packet::virtio::{VIRTIO_LEN, VirtioHeader};
 use strait_wg::Epoch;
 use strait_wg::native::Environment;
 use strait_wg::tunnel::PeerKeys;
@@ -235,7 +235,7 @@ fn tcp_frame() -> (VirtioHeader, Vec<u8>) {
     frame.extend([0, 0]);
     frame.resize(40 + payload_len, 0x5a);
 
-    let mut virtio = [0; 10];
+    let mut virtio = [0; VIRTIO_LEN];
     virtio[0] = 1; // NEEDS_CSUM
     virtio[1] = 1; // TCPV4
     virtio[2..4].copy_from_slice(&40u16.to_ne_bytes());

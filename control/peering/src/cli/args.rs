@@ -174,7 +174,7 @@ impl RemoteArgs {
 /// What both gateways must agree on.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TunnelArgs {
-    /// MTU of the tunnel in bytes, the same on both sides
+    /// MTU of the tunnel in bytes, the same on both sides; the default grows to what the path carries
     #[arg(
         long,
         env = "STRAIT_TUNNEL_MTU",

@@ -83,6 +83,19 @@ impl PathMtu {
         }
     }
 
+    /// Looks for lengths up to `limit` bytes from now on: for longer ones at once.
+    pub(super) fn set_limit(&mut self, limit: u16, now: Instant) {
+        let limit = limit.clamp(LEAST, u16::MAX - 1);
+        if limit == self.limit {
+            return;
+        }
+        self.limit = limit;
+        self.largest = self.largest.min(limit);
+        self.raise_at = now;
+        self.phase = Phase::Waiting;
+        self.due = now;
+    }
+
     /// The longest packet that passes, in bytes, if one was answered.
     pub(super) const fn get(&self) -> Option<u16> {
         if self.is_known { Some(self.largest) } else { None }
@@ -316,6 +329,28 @@ mod tests {
                 path_mtu.get().is_some_and(|found| found < 1340)
             });
             prop_assert_eq!(world.path_mtu.get(), Some(1340));
+        }
+    }
+
+    #[test]
+    fn a_raised_limit_is_probed_first() {
+        for passes in [u16::MAX, 5_000, 1_340] {
+            let mut world = World::new(1340, passes);
+            world.run(Duration::from_secs(3), || false, |_| false);
+            assert_eq!(world.path_mtu.get(), Some(1340));
+
+            world.path_mtu.set_limit(8920, world.now);
+            assert_eq!(world.path_mtu.get(), Some(1340), "nothing longer was answered");
+            let wanted = findable(8920, passes).max(1340);
+            let took = world.run(
+                Duration::from_secs(5),
+                || false,
+                |path_mtu| path_mtu.get() == Some(wanted),
+            );
+            assert!(took < Duration::from_secs(2), "{passes}: {took:?}");
+
+            world.path_mtu.set_limit(1340, world.now);
+            assert_eq!(world.path_mtu.get(), Some(1340));
         }
     }
 

@@ -12,7 +12,8 @@ pub(crate) enum ConnectivityEvent {
     MissedProbe,
     /// Two probes in a row were missed, or two more while the connection is not lost.
     Silence,
-    /// Packets up to so many bytes reach the remote gateway. `None`: it is not known.
+    /// Packets up to so many bytes reach the remote gateway, also while it does not answer for a time. `None`: it is not
+    /// one of ours, so that is not known.
     PathMtu(Option<u16>),
 }
 
@@ -37,7 +38,11 @@ impl ConnectivityEvents {
     /// Waits for the next event; forever if there is no check. Cancel safe.
     pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
-            let path_mtu = self.reports.borrow().path_mtu;
+            let report = *self.reports.borrow();
+            let path_mtu = match report.path_mtu {
+                None if report.is_ours || report.state != State::Connected => self.path_mtu,
+                found => found,
+            };
             if path_mtu != self.path_mtu {
                 self.path_mtu = path_mtu;
                 return ConnectivityEvent::PathMtu(path_mtu);

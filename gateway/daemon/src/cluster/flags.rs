@@ -9,10 +9,14 @@ use clap::ValueEnum;
 use strait_api::identity::Mode;
 use strait_host::flags::{Bind, bind_address, duration};
 use strait_host::interface::interface_flag;
+use strait_io::Offload;
 use strait_plan::conncheck::PORT;
 
 use crate::config::{Engine, MTU_MIN};
 use crate::election::ElectionFlags;
+
+/// Liqo's default, in bytes.
+pub(super) const DEFAULT_MTU: u16 = 1340;
 
 /// Selects and configures a gateway in a cluster, without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,12 +49,12 @@ pub struct ClusterFlags {
         value_parser = interface_flag
     )]
     pub(crate) interface: String,
-    /// MTU of the device, in bytes
+    /// MTU of the device, in bytes. The default grows to what the path to another gateway of Strait carries
     #[arg(
         long,
         env = "STRAIT_MTU",
         value_name = "BYTES",
-        default_value_t = 1340,
+        default_value_t = DEFAULT_MTU,
         value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..)
     )]
     pub(crate) mtu: u16,
@@ -175,6 +179,15 @@ pub struct ClusterFlags {
     /// Implementation of the WireGuard protocol: native (Strait's own) or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub(crate) engine: Engine,
+    /// Offloads to switch off, or on: udp_gso=false,tun_uso=false
+    #[arg(
+        long,
+        env = "STRAIT_OFFLOAD",
+        value_name = "NAME=BOOL",
+        value_delimiter = ',',
+        value_parser = offload_switch
+    )]
+    pub(crate) offload: Vec<OffloadSwitch>,
     /// Unix socket on which Liqo's gateway container tells this one to start
     #[arg(
         long,
@@ -183,6 +196,25 @@ pub struct ClusterFlags {
         default_value = "/ipc/leader.sock"
     )]
     pub(crate) ipc_socket: PathBuf,
+}
+
+/// The state of one offload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OffloadSwitch {
+    /// Its name, as in the configuration file.
+    pub(crate) name: &'static str,
+    pub(crate) is_on: bool,
+}
+
+/// One value of `--offload`.
+fn offload_switch(text: &str) -> Result<OffloadSwitch, String> {
+    let known = Offload::ON.named().map(|(name, _)| name);
+    let (name, state) = text.split_once('=').ok_or("write NAME=true or NAME=false")?;
+    let is_on = state.parse().map_err(|_| format!("{state:?} is neither true nor false"))?;
+    match known.into_iter().find(|known| *known == name) {
+        Some(name) => Ok(OffloadSwitch { name, is_on }),
+        None => Err(format!("there is no offload {name:?}: choose from {}", known.join(", "))),
+    }
 }
 
 /// Flags of Liqo's gateways that have no effect on this one.

@@ -24,6 +24,8 @@ pub(super) struct LeaderTasks {
     report_interval: Duration,
     has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
+    /// In bytes.
+    device_mtu: watch::Sender<u16>,
     /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
     /// Dropping this ends the tasks.
@@ -40,6 +42,7 @@ impl LeaderTasks {
             report_interval: settings.report_interval,
             has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
+            device_mtu: watch::Sender::new(settings.mtu),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
         }
@@ -55,6 +58,11 @@ impl LeaderTasks {
         self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
     }
 
+    /// Sets the MTU of the device, in bytes.
+    pub(super) fn set_device_mtu(&self, mtu: u16) {
+        self.device_mtu.send_if_modified(|former| std::mem::replace(former, mtu) != mtu);
+    }
+
     /// Sets the verdicts on all objects, which have been applied.
     pub(super) fn set_verdicts(&self, current: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
@@ -66,8 +74,17 @@ impl LeaderTasks {
 
     /// Starts the tasks. Call it within the runtime.
     pub(super) fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, has_peer, reports, verdicts, tasks } =
-            self;
+        let Self {
+            client,
+            identity,
+            check,
+            report_interval,
+            has_peer,
+            reports,
+            device_mtu,
+            verdicts,
+            tasks,
+        } = self;
         let (state, reporter) = match check {
             // Without a check the connection counts as established.
             Check::Off => (State::Connected, Reporter::Own),
@@ -90,7 +107,7 @@ impl LeaderTasks {
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
-            tasks.spawn(probe::run(check.clone(), reports.clone()));
+            tasks.spawn(probe::run(check.clone(), reports.clone(), device_mtu.subscribe()));
         }
     }
 

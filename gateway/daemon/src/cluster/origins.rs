@@ -3,11 +3,16 @@
 use strait_api::identity::Mode;
 use strait_plan::conditions::Verdict;
 
+use crate::cluster::flags::OffloadSwitch;
 use crate::config::{Origin, Origins};
 use crate::flag_values::FlagValues;
 
 /// The origins of the initial configuration: each key with the flag that sets it.
-pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
+pub(super) fn of_flags(
+    flag_values: &FlagValues,
+    mode: Mode,
+    offloads: &[OffloadSwitch],
+) -> Origins {
     let port = match mode {
         Mode::Server => "listen_ports",
         Mode::Client => "mode",
@@ -24,7 +29,9 @@ pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
         ("engine", "engine"),
     ];
 
-    flags.into_iter().fold(Origins::default(), |origins, (key, flag)| {
+    let offloads = offloads.iter().map(|switch| (switch.name, "offload"));
+
+    flags.into_iter().chain(offloads).fold(Origins::default(), |origins, (key, flag)| {
         origins.with(key, flag_values.origin(flag))
     })
 }

@@ -14,11 +14,16 @@ use tracing::{debug, info, warn};
 use crate::election::random;
 use crate::service::now;
 
-/// Runs the check and publishes its `reports`. Does not return.
-pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
+/// Runs the check and publishes its `reports`. The MTU of the device, in bytes, may change. Does not return.
+pub(super) async fn run(
+    settings: Settings,
+    reports: watch::Sender<Report>,
+    mut device_mtu: watch::Receiver<u16>,
+) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let socket = bind(settings.port, settings.interval).await;
     let mut check = ConnCheck::new(settings, now());
+    device_mtu.mark_changed();
     let mut buffer = vec![0; usize::from(u16::MAX)];
 
     loop {
@@ -31,6 +36,7 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
                     send(&socket, &ping, peer).await;
                 }
             }
+            Ok(()) = device_mtu.changed() => check.set_mtu(*device_mtu.borrow_and_update(), now()),
             received = socket.recv_from(&mut buffer) => match received {
                 Ok((length, source)) => {
                     let datagram = buffer.get(..length).unwrap_or_default();
@@ -50,7 +56,7 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
             if last.path_mtu != report.path_mtu
                 && let Some(path_mtu) = report.path_mtu
             {
-                info!(path_mtu, "packets up to this length reach the other gateway");
+                debug!(path_mtu, "packets up to this length reach the other gateway");
             }
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
@@ -119,7 +125,7 @@ mod tests {
         let (sender, mut reports) = watch::channel(Report::default());
 
         tokio::select! {
-            () = run(settings, sender) => {}
+            () = run(settings, sender, watch::channel(1340).1) => {}
             report = reports.wait_for(|report| report.state != State::Connecting) => {
                 assert_eq!(report.unwrap().state, State::Connected);
             }

@@ -15,7 +15,7 @@ use strait_plan::objects::{Remapping, Scope};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
-use super::flags::ClusterFlags;
+use super::flags::{ClusterFlags, DEFAULT_MTU, OffloadSwitch};
 use super::origins;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, keyfile};
 use crate::election::{Candidacy, only_line};
@@ -40,6 +40,9 @@ pub struct Settings {
     pub(crate) scope: Scope,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
+    /// The configured MTU of the device in bytes, and whether it may grow.
+    pub(crate) mtu: u16,
+    pub(crate) grows_mtu: bool,
     /// The file with our private key.
     pub(crate) key_file: PathBuf,
     pub(crate) leadership: Leadership,
@@ -133,13 +136,13 @@ impl Settings {
             routes: !replaces_container,
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
-            offload: Offload::default(),
+            offload: offload(flags),
             workers: Workers::default(),
             dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),
             table: Table::default(),
-            origins: origins::of_flags(flag_values, identity.mode),
+            origins: origins::of_flags(flag_values, identity.mode, &flags.offload),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
@@ -163,10 +166,30 @@ impl Settings {
         };
 
         Ok((
-            Self { identity, scope, key_file, check, report_interval, leadership, state_file },
+            Self {
+                identity,
+                scope,
+                key_file,
+                check,
+                report_interval,
+                mtu: flags.mtu,
+                grows_mtu: flags.mtu == DEFAULT_MTU,
+                leadership,
+                state_file,
+            },
             config,
         ))
     }
+}
+
+/// The defaults with what `--offload` changes.
+fn offload(flags: &ClusterFlags) -> Offload {
+    let mut offload = Offload::default();
+    for OffloadSwitch { name, is_on } in &flags.offload {
+        offload.set(name, *is_on);
+    }
+
+    offload
 }
 
 /// Whether this replaces one of Liqo's containers and runs beside the others.
@@ -384,6 +407,33 @@ mod tests {
         assert_eq!(socket(&[]), AdminSocket::Default);
         assert_eq!(socket(&["--admin-socket="]), AdminSocket::Off);
         assert_eq!(socket(&["--admin-socket=/run/s"]), AdminSocket::At("/run/s".into()));
+    }
+
+    #[test]
+    fn only_the_default_mtu_grows() {
+        let grows = |words: &[&str]| read(&[&SERVER[..], words].concat()).unwrap().0.grows_mtu;
+
+        assert!(grows(&[]));
+        assert!(grows(&["--mtu=1340"]));
+        assert!(!grows(&["--mtu=1300"]));
+    }
+
+    #[test]
+    fn named_offloads_are_switched() {
+        let offload = |words: &[&str]| read(&[&SERVER[..], words].concat()).unwrap().1.offload;
+        let error = |value: &str| {
+            let words = ["strait".to_owned(), format!("--offload={value}")];
+            Command::try_parse_from(words).err().unwrap().to_string()
+        };
+        let without_gso = Offload { udp_gso: false, ..Offload::default() };
+
+        assert_eq!(offload(&[]), Offload::default());
+        assert_eq!(offload(&["--offload=udp_gso=false"]), without_gso);
+        let both = offload(&["--offload=udp_gso=false,vector_aead=true"]);
+        assert_eq!(both, Offload { vector_aead: true, ..without_gso });
+        assert!(error("udp_gro=0").contains("\"0\" is neither true nor false"));
+        assert!(error("gso=false").contains("there is no offload \"gso\": choose from tun_tso"));
+        assert!(error("udp_gso").contains("NAME=true or NAME=false"));
     }
 
     #[test]

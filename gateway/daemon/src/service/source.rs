@@ -59,6 +59,22 @@ impl Source {
         }
     }
 
+    /// Whether the device may get a larger MTU than the configured one.
+    pub(super) fn grows_mtu(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.grows_mtu(),
+        }
+    }
+
+    /// The MTU of the device has changed to `mtu` bytes.
+    pub(super) fn set_device_mtu(&self, mtu: u16) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_device_mtu(mtu),
+        }
+    }
+
     /// Reports whether the peer was heard.
     pub(super) fn report_peer(&self, status: &[PeerStatus]) {
         match self {

@@ -110,6 +110,17 @@ impl Netlink {
         answer(self.handle.link().set(up).execute()).await
     }
 
+    /// Sets the MTU of the interface `index`, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses.
+    pub async fn set_mtu(&self, index: u32, bytes: u16) -> io::Result<()> {
+        let change = LinkMessageBuilder::<LinkUnspec>::default().index(index).mtu(bytes.into());
+
+        answer(self.handle.link().set(change.build()).execute()).await
+    }
+
     /// Adds the addresses of `wanted` that the interface `index` lacks, and returns the errors. The interface must be
     /// up.
     ///

@@ -13,7 +13,7 @@ use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::fixtures::noise;
-use strait_packet::virtio::VirtioHeader;
+use strait_packet::virtio::{VIRTIO_LEN, VirtioHeader};
 use strait_wg::Epoch;
 use strait_wg::PrivateKey;
 use strait_wg::native::{Environment, Lanes};
@@ -99,7 +99,7 @@ pub(super) fn fill(
     frame.packet_mut()[..bytes.len()].copy_from_slice(&bytes);
 
     let is_large = payload > usize::from(segment);
-    let mut virtio = [0; 10];
+    let mut virtio = [0; VIRTIO_LEN];
     virtio[0] = 1; // NEEDS_CSUM
     virtio[1] = u8::from(is_large); // TCPV4
     virtio[2..4].copy_from_slice(&40u16.to_ne_bytes());
