@@ -40,10 +40,10 @@ pub(super) fn all(
     show(&format!("{}, jumbo frames", kind.name()));
     let measured = jumbo(kind, plan, sample);
     sample.keep("jumbo frames", measured);
-    show(&format!("{}, overlay", kind.name()));
-    let measured = overlay(kind, plan, sample);
-    sample.keep("overlay", measured);
     if matches!(kind, Kind::Strait(..)) {
+        show(&format!("{}, overlay", kind.name()));
+        let measured = overlay(kind, plan, sample);
+        sample.keep("overlay", measured);
         show(&format!("{}, kill switches", kind.name()));
         let measured = switches(kind, plan, sample);
         sample.keep("kill switches", measured);

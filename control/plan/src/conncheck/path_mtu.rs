@@ -182,7 +182,9 @@ impl PathMtu {
     fn search(&mut self, search: Search) -> Vec<u16> {
         let tried = search.lengths(self.limit);
         let sent = [SMALL, self.largest, self.largest].into_iter().chain(tried.iter().copied());
-        let sent = sent.collect();
+        let mut sent: Vec<_> = sent.collect();
+        // A datagram may leave together with longer ones before it, and is lost with them.
+        sent.sort_unstable();
         self.raise_at = self.due + RAISE_INTERVAL;
         self.phase = Phase::Searching(Search {
             tried,
@@ -248,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// A path that loses packets of more than `passes` bytes without an ICMP error.
+    /// A path that loses sends with packets of more than `passes` bytes without an ICMP error.
     struct World {
         path_mtu: PathMtu,
         now: Instant,
@@ -281,9 +283,13 @@ mod tests {
                 for (_, bytes) in answers.extract_if(.., |(at, _)| *at <= self.now) {
                     self.path_mtu.handle_answer(bytes, self.now);
                 }
+                let mut before = SMALL;
                 for bytes in self.path_mtu.handle_timeout(self.now, self.round_trip) {
                     self.sent.push(bytes);
-                    if bytes <= self.passes && !is_lost() {
+                    // A shorter datagram may share a send with the one before (UDP segmentation offload).
+                    let longest = if bytes < before { before } else { bytes };
+                    before = bytes;
+                    if longest <= self.passes && !is_lost() {
                         answers.push((self.now + self.round_trip, bytes));
                     }
                 }

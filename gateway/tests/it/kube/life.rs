@@ -318,37 +318,23 @@ fn a_black_hole_heals_within_two_seconds() {
     }
 }
 
-/// A jumbo underlay, of which the routers in the middle carry less.
+/// With the default MTU, on an underlay for jumbo frames.
 #[test]
 fn the_device_grows_to_what_the_underlay_carries() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 9000 };
+    let underlay = Underlay { is_ipv6: false, is_routed: false, mtu_bytes: 9000 };
     let layout = Layout::equal().with_underlay(underlay).with_mtu(9000);
     let Some(peering) = Peering::start(&layout, Mode::Client) else {
         return;
     };
     let (rome, milan) = (peering.rome(), peering.milan());
-    let router = peering.clusters.router.as_ref().unwrap();
 
     wait_for_path_mtu(&peering, "8920", PATIENCE);
     let target = rome.side.sees(&milan.side).next().unwrap();
-    let bulk = || {
-        let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(50_000_000)).unwrap();
-        assert!(bulk.is_intact, "{bulk:?}");
-    };
-    bulk();
-
-    for cluster in [rome, milan] {
-        router.set_mtu(cluster.name, 4000).unwrap();
-    }
-    bulk();
-    for (fed, peer) in [(&peering.in_rome, "milan"), (&peering.in_milan, "rome")] {
-        let metrics = fed.metrics();
-        let path_mtu = metrics.value("strait_peer_path_mtu_bytes", &[("peer", peer)]).unwrap();
-        assert!(["3920", "3936"].contains(&path_mtu), "{path_mtu}");
-    }
+    let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(50_000_000)).unwrap();
+    assert!(bulk.is_intact, "{bulk:?}");
     peering.finish();
 }
 
