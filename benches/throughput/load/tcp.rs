@@ -88,7 +88,9 @@ pub(crate) fn tcp_to(
     let mut server = contestant.server().start(server)?;
     let report = run_client(contestant, &iperf3, target, streams, direction, duration);
     // A server still waits after a failed client, and if it did not notice the end of a client.
-    let ended = wait_until("iperf3's server ends", SERVER_END, || Ok(server.try_wait()?.is_some()));
+    let ended = wait_until("iperf3's server ends", SERVER_END, || {
+        Ok(server.try_wait().is_ok_and(|status| status.is_some()))
+    });
     if ended.is_err() {
         server.kill()?;
         server.wait()?;

@@ -28,20 +28,15 @@ def deleted(side):
     return lambda world: replaced(world, *side(world))
 
 
-def killed(side):
+def killed(side, times=1):
+    """The kubelet waits ten seconds before it starts a container that has ended a second time, and longer each time
+    after that."""
     def event(world):
-        return outage_of(world, *world.ways[0], lambda: kill(world, *side(world)), settle=2)
-    return event
-
-
-def killed_twice(side):
-    """The kubelet waits ten seconds before it starts a container that has ended a second time."""
-    def event(world):
-        def twice():
-            kill(world, *side(world))
-            kill(world, *side(world))
-        outage = outage_of(world, *world.ways[0], twice, settle=2)
-        # A pod that is new has no back-off.
+        def act():
+            for _ in range(times):
+                kill(world, *side(world))
+        outage = outage_of(world, *world.ways[0], act, settle=2)
+        # A new pod has no back-off.
         for pod in gateways(*side(world)):
             pod.delete()
             wait_for_all(world)
@@ -65,8 +60,8 @@ EVENTS = {
     "the server's pod is deleted": (deleted(server), False),
     "the client's process is killed": (killed(client), False),
     "the server's process is killed": (killed(server), False),
-    "the client's process is killed twice": (killed_twice(client), False),
-    "the server's process is killed twice": (killed_twice(server), False),
+    "the client's process is killed twice": (killed(client, times=2), False),
+    "the server's process is killed twice": (killed(server, times=2), False),
     "the client's node has no power": (outage_of_dead_node, True),
     "the chart upgrades to another image": (upgraded, False),
     f"the API servers are away for {AWAY_S} s": (api_servers_away, False),

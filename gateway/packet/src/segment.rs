@@ -14,7 +14,7 @@
 //! The fields that differ between segments are known (length, identification, sequence number and
 //! flags), so the sums of all other header bytes are computed once a frame.
 //!
-//! In a frame of an [overlay] the packet that is cut is inside a UDP datagram; the header then includes the outer headers.
+//! In a frame of an overlay the packet that is cut is inside a UDP datagram; the header then includes the outer headers.
 
 use super::virtio::{Gso, VirtioHeader};
 use super::{Fragment, Header, Malformed, Transport, field};
