@@ -161,14 +161,12 @@ struct SizedProbe {
 }
 
 impl ConnCheck {
-    /// Starts at `now`; the first PING is due after one interval, as in stock gateways.
+    /// Starts at `now`, when the first PING is due: a gateway that takes over soon knows the path.
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
-        let next_ping = now + settings.interval;
-
         Self {
             settings,
-            next_ping,
+            next_ping: now,
             last_heard: now,
             report: Report::default(),
             probes: VecDeque::with_capacity(WINDOW),

@@ -93,7 +93,7 @@ fn a_ping_has_a_stock_gateways_fields() {
         json!({
             "clusterID": "milan",
             "msgType": "PING",
-            "timeStamp": "2026-11-21T08:15:32.120000001Z",
+            "timeStamp": "2026-11-21T08:15:30.121000001Z",
             "nonce": "000000000000001f",
         })
     );

@@ -16,6 +16,9 @@ use crate::{Fragment, Header, Malformed, Transport, field};
 
 use super::ip_fields::IpFields;
 
+/// In bytes.
+pub(super) const UDP_HEADER_LEN: usize = 8;
+
 /// The packet of a frame that has to be cut.
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -53,8 +56,6 @@ impl Inner {
         if is_overlay { Ok(Self { offset, header: inner }) } else { Err(Malformed::Offload) }
     }
 }
-
-pub(super) const UDP_HEADER_LEN: usize = 8;
 
 /// The fields that differ between segments, and the sums of the others.
 #[derive(Debug)]

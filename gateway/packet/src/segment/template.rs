@@ -9,13 +9,11 @@ use crate::virtio::VirtioHeader;
 use crate::{Header, Malformed, Transport, field};
 
 use super::ip_fields::IpFields;
-use super::overlay::{Inner, OuterHeaders};
+use super::overlay::{Inner, OuterHeaders, UDP_HEADER_LEN};
 
 /// The longest header that is repeated in front of every segment, in bytes: IPv6, UDP, Geneve with all its options,
 /// Ethernet with a VLAN tag, IPv6, and TCP with all its options take 426. The rest is for extension headers.
 const MAX_HEADER_LEN: usize = 448;
-
-const UDP_HEADER_LEN: usize = 8;
 
 /// A header with every varying field zeroed, the initial values of these fields, and the sums of the others.
 #[derive(Debug)]
