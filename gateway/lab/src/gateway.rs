@@ -416,6 +416,7 @@ mod tests {
                 "[gateway.offload]",
                 "tun_tso = true",
                 "tun_uso = true",
+                "tun_udp_tunnel = true",
                 "udp_gso = true",
                 "udp_gro = true",
                 "[[peer]]",
