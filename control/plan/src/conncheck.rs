@@ -96,8 +96,8 @@ pub struct Report {
     pub loss: f64,
     /// The number of the newest probes in a row without an answer in time.
     pub missed: u32,
-    /// Whether the other end is one of ours: it repeats nonces. `false` until it answers.
-    pub is_ours: bool,
+    /// Whether the other end is a gateway of Strait, which repeats nonces. `false` until it answers.
+    pub is_strait: bool,
     /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
     pub path_mtu: Option<u16>,
 }
@@ -214,7 +214,7 @@ impl ConnCheck {
             self.report =
                 Report { state: State::Lost, latency: None, path_mtu: None, ..self.report };
             // The other end may return as another release.
-            self.report.is_ours = false;
+            self.report.is_strait = false;
             self.path_mtu = None;
         }
         if now < self.next_ping {
@@ -293,8 +293,8 @@ impl ConnCheck {
             .find(|(_, probe)| probe.time_stamp == pong.time_stamp && !probe.is_answered)
             .ok_or(Ignored::Unexpected)?;
         match pong.nonce {
-            Some(nonce) if nonce == probe.nonce => self.report.is_ours = true,
-            None if !self.report.is_ours => {}
+            Some(nonce) if nonce == probe.nonce => self.report.is_strait = true,
+            None if !self.report.is_strait => {}
             Some(_) | None => return Err(Ignored::WrongNonce),
         }
 
@@ -311,7 +311,7 @@ impl ConnCheck {
             self.report.state = State::Connected;
             self.last_heard = now;
         }
-        if self.report.is_ours && self.report.state == State::Connected {
+        if self.report.is_strait && self.report.state == State::Connected {
             self.path_mtu.get_or_insert_with(|| PathMtu::new(self.settings.mtu, now));
         }
 

@@ -438,7 +438,8 @@ impl Service {
             ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
             ConnectivityEvent::Silence => self.gateway.try_all_endpoints(),
             ConnectivityEvent::PathMtu(path_mtu) => {
-                // Before the device grows: a longer packet is not sent until a probe of its length was answered.
+                // Before the device grows: senders of longer packets get an ICMP error until a probe of that length was
+                // answered.
                 self.paths.set_probed(path_mtu);
                 if self.source.grows_mtu() {
                     self.fit_device_mtu(path_mtu.is_some()).await;

@@ -30,7 +30,7 @@ use super::{Settings, StartError};
 use strait_engine::{Accounts, Inbound};
 use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
-use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
+use strait_packet::virtio::{Gso, VIRTIO_LEN, VIRTIO_LEN_MIN, VirtioHeader};
 
 /// The largest frame that the kernel returns: a virtio header and a packet of maximum length.
 const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
@@ -220,6 +220,15 @@ impl Tun {
                 is_udp,
                 "the kernel refuses offload frames on the TUN device: writing packet by packet"
             );
+        }
+    }
+}
+
+impl Drop for Tun {
+    /// A device of the administrator remains: another program expects the shortest header.
+    fn drop(&mut self) {
+        if let Some(queue) = self.queues.first() {
+            let _ = sys::set_tun_header_len(queue.as_fd(), VIRTIO_LEN_MIN);
         }
     }
 }

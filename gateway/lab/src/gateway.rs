@@ -1,5 +1,6 @@
 //! A `strait gateway` in a namespace: its configuration file, its process and its metrics.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,44 +59,15 @@ struct GatewaySection {
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u8>,
     routes: bool,
-    offload: OffloadSection,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    offload: BTreeMap<&'static str, bool>,
 }
 
-/// `[gateway.offload]`
-#[derive(Clone, Copy, Debug, Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
-struct OffloadSection {
-    tun_tso: bool,
-    tun_uso: bool,
-    tun_udp_tunnel: bool,
-    udp_gso: bool,
-    udp_gro: bool,
-    /// Left out while it is on: older binaries in a comparison may not know it.
-    #[serde(skip_serializing_if = "is_on")]
-    udp_steering: bool,
-    #[serde(skip_serializing_if = "is_on")]
-    vector_aead: bool,
-}
+/// The switches that differ from their default. The others are left out: older binaries in a comparison may not know them.
+fn changed(offload: Offload) -> BTreeMap<&'static str, bool> {
+    let pairs = offload.named().into_iter().zip(Offload::default().named());
 
-impl OffloadSection {
-    const fn new(offload: Offload) -> Self {
-        let Offload {
-            tun_tso,
-            tun_uso,
-            tun_udp_tunnel,
-            udp_gso,
-            udp_gro,
-            udp_steering,
-            vector_aead,
-        } = offload;
-
-        Self { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
-const fn is_on(switch: &bool) -> bool {
-    *switch
+    pairs.filter(|(switch, default)| switch != default).map(|(switch, _)| switch).collect()
 }
 
 /// `[cluster]`
@@ -196,7 +168,7 @@ impl GatewayConfig {
                 engine: None,
                 workers: None,
                 routes: true,
-                offload: OffloadSection::new(Offload::ON),
+                offload: changed(Offload::ON),
             },
             cluster: None,
             peers: Vec::new(),
@@ -210,8 +182,8 @@ impl GatewayConfig {
     }
 
     /// Sets the switches of the offloads.
-    pub const fn set_offload(&mut self, offload: Offload) {
-        self.gateway.offload = OffloadSection::new(offload);
+    pub fn set_offload(&mut self, offload: Offload) {
+        self.gateway.offload = changed(offload);
     }
 
     /// Sets the engine by name.
@@ -399,6 +371,8 @@ mod tests {
             }],
         });
 
+        config.set_offload(Offload { udp_gso: false, ..Offload::default() });
+
         let text = config.to_toml().unwrap();
 
         assert_eq!(
@@ -414,11 +388,7 @@ mod tests {
                 "admin_socket = \"/k.sock\"",
                 "routes = true",
                 "[gateway.offload]",
-                "tun_tso = true",
-                "tun_uso = true",
-                "tun_udp_tunnel = true",
-                "udp_gso = true",
-                "udp_gro = true",
+                "udp_gso = false",
                 "[[peer]]",
                 "name = \"rome\"",
                 "public_key = \"key\"",

@@ -11,6 +11,9 @@ use super::rewrite::Checksum;
 /// Length of the header in bytes.
 pub const VIRTIO_LEN: usize = 24;
 
+/// Length of the first part in bytes, which a new device has in front of a frame.
+pub const VIRTIO_LEN_MIN: usize = 10;
+
 const NEEDS_CHECKSUM: u8 = 1;
 const OVERLAY_CHECKSUM: u8 = 8;
 
@@ -154,7 +157,7 @@ impl VirtioHeader {
 impl Overlay {
     /// From the flags, the type, and what follows the first ten bytes.
     #[inline]
-    fn parse(flags: u8, gso: u8, rest: [u8; VIRTIO_LEN - 10]) -> Option<Self> {
+    fn parse(flags: u8, gso: u8, rest: [u8; VIRTIO_LEN - VIRTIO_LEN_MIN]) -> Option<Self> {
         if gso & (GSO_OVERLAY_V4 | GSO_OVERLAY_V6) == 0 {
             return None;
         }

@@ -14,8 +14,8 @@ use crate::repeated_failure::RepeatedFailure;
 /// room for another round before the Lease expires.
 const CALLS_PER_DEADLINE: u32 = 3;
 
-/// Within this time a pod starts on another node that has the image, or a candidate on standby reads the Lease. With what
-/// the process does afterwards it is shorter than the 30 s after which the kubelet kills a container by default.
+/// Within this time a pod starts on another node that has the image, or a candidate on standby reads the Lease. This wait
+/// and the end of the process together are shorter than the 30 s after which the kubelet kills a container by default.
 const SUCCESSION: Duration = Duration::from_secs(8);
 
 /// How often a replica that has released the Lease looks for its successor in one retry period.

@@ -12,8 +12,8 @@ pub(crate) enum ConnectivityEvent {
     MissedProbe,
     /// Two probes in a row were missed, or two more while the connection is not lost.
     Silence,
-    /// Packets up to so many bytes reach the remote gateway, also while it does not answer for a time. `None`: it is not
-    /// one of ours, so that is not known.
+    /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
+    /// `None`: the remote gateway is not one of Strait, so the length is not known.
     PathMtu(Option<u16>),
 }
 
@@ -40,7 +40,7 @@ impl ConnectivityEvents {
         loop {
             let report = *self.reports.borrow();
             let path_mtu = match report.path_mtu {
-                None if report.is_ours || report.state != State::Connected => self.path_mtu,
+                None if report.is_strait || report.state != State::Connected => self.path_mtu,
                 found => found,
             };
             if path_mtu != self.path_mtu {

@@ -71,6 +71,22 @@ impl Default for OffloadSection {
     }
 }
 
+impl From<OffloadSection> for Offload {
+    fn from(section: OffloadSection) -> Self {
+        let OffloadSection {
+            tun_tso,
+            tun_uso,
+            tun_udp_tunnel,
+            udp_gso,
+            udp_gro,
+            udp_steering,
+            vector_aead,
+        } = section;
+
+        Self { tun_tso, tun_uso, tun_udp_tunnel, udp_gso, udp_gro, udp_steering, vector_aead }
+    }
+}
+
 /// `[cluster]`: the settings of this cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

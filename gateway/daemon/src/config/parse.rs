@@ -10,12 +10,12 @@ use ipnet::IpNet;
 use remap::{Prefix, Table, special};
 use strait_host::interface::is_interface_name;
 use strait_host::netlink::MTU_MIN_IPV6;
-use strait_io::{Offload, Workers};
+use strait_io::Workers;
 use strait_plan::Plan;
 use strait_wg::PrivateKey;
 use toml::Spanned;
 
-use super::file::{self, GatewaySection, OffloadSection};
+use super::file::{self, GatewaySection};
 use super::{AdminSocket, Config, Engine, Finding, Origins, Problem, keyfile};
 use crate::resolver::CHECK_INTERVAL;
 
@@ -85,15 +85,6 @@ impl Parser<'_> {
             workers,
             offload,
         } = file.gateway;
-        let OffloadSection {
-            tun_tso,
-            tun_uso,
-            tun_udp_tunnel,
-            udp_gso,
-            udp_gro,
-            udp_steering,
-            vector_aead,
-        } = offload;
 
         let name = match name {
             Some(name) => self.name("name", &name),
@@ -142,15 +133,7 @@ impl Parser<'_> {
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
             workers: workers?,
-            offload: Offload {
-                tun_tso,
-                tun_uso,
-                tun_udp_tunnel,
-                udp_gso,
-                udp_gro,
-                udp_steering,
-                vector_aead,
-            },
+            offload: offload.into(),
             dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,
