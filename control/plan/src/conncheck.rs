@@ -15,6 +15,7 @@
 //!
 //! The socket, and the `Connection` in which the result is reported.
 
+mod gso_guard;
 mod message;
 mod path_mtu;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use gso_guard::GsoGuard;
 use message::{Kind, Message};
 use path_mtu::PathMtu;
 
@@ -100,6 +102,8 @@ pub struct Report {
     pub is_strait: bool,
     /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
     pub path_mtu: Option<u16>,
+    /// Datagrams that the kernel segments arrive damaged at the other end, which is one of ours: send them one by one.
+    pub is_gso_harmful: bool,
 }
 
 /// The result of a datagram.
@@ -142,6 +146,9 @@ pub struct ConnCheck {
     path_mtu: Option<PathMtu>,
     /// The newest last.
     sized_probes: VecDeque<SizedProbe>,
+    /// The datagrams of the other end that arrived damaged.
+    damaged: u64,
+    gso_guard: GsoGuard,
 }
 
 /// A PING that was sent.
@@ -172,6 +179,8 @@ impl ConnCheck {
             probes: VecDeque::with_capacity(WINDOW),
             path_mtu: None,
             sized_probes: VecDeque::with_capacity(SIZED_PROBES),
+            damaged: 0,
+            gso_guard: GsoGuard::default(),
         }
     }
 
@@ -188,6 +197,11 @@ impl ConnCheck {
             path_mtu.set_limit(mtu, now);
             self.report.path_mtu = path_mtu.get();
         }
+    }
+
+    /// Sets the number of datagrams of the other end that arrived damaged, which is reported to it.
+    pub const fn set_damaged(&mut self, damaged: u64) {
+        self.damaged = damaged;
     }
 
     /// When [`Self::handle_timeout`] and [`Self::sized_pings`] are due.
@@ -269,7 +283,7 @@ impl ConnCheck {
         };
 
         match message.kind {
-            Kind::Ping => Reaction::Answer(message.into_pong().to_bytes()),
+            Kind::Ping => Reaction::Answer(message.into_pong(self.damaged).to_bytes()),
             Kind::Pong => match self.handle_pong(&message, now) {
                 Ok(()) => Reaction::Heard,
                 Err(ignored) => Reaction::Ignored(ignored),
@@ -308,6 +322,9 @@ impl ConnCheck {
             }
             self.report.latency = Some(round_trip);
             self.report.missed = 0;
+            if let Some(damaged) = pong.damaged.filter(|_| pong.nonce.is_some()) {
+                self.report.is_gso_harmful = self.gso_guard.handle_report(damaged);
+            }
             self.report.state = State::Connected;
             self.last_heard = now;
         }

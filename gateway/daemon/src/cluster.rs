@@ -6,6 +6,7 @@
 pub mod condition_writer;
 pub mod connection;
 mod connectivity;
+mod damage_count;
 mod event_history;
 pub mod flags;
 mod leader_tasks;
@@ -40,6 +41,7 @@ use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
 use connectivity::ConnectivityEvents;
+use damage_count::DamageCount;
 use leader_tasks::LeaderTasks;
 use leadership::{LeaderTerm, LeadershipTask};
 use object_watch::{Update, Watch};
@@ -107,6 +109,7 @@ pub struct ClusterSource {
     /// Addresses and routes that the kernel refused.
     missing: Vec<MissingPrefix>,
     leader_tasks: LeaderTasks,
+    damage_count: DamageCount,
     grows_mtu: bool,
     /// The current term, while this replica is the leader.
     term: watch::Receiver<Option<LeaderTerm>>,
@@ -152,6 +155,7 @@ impl ClusterSource {
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
+            damage_count: DamageCount::default(),
             grows_mtu: settings.grows_mtu,
             term,
             leadership,
@@ -217,6 +221,9 @@ impl ClusterSource {
                 Some(_) => file.save(desired, status),
                 None => file.save(&Desired::default(), &[]),
             }
+        }
+        if let [peer] = status {
+            self.leader_tasks.set_damaged(self.damage_count.handle_status(peer));
         }
         self.report_peer(status);
     }

@@ -437,6 +437,19 @@ impl Service {
         match event {
             ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
             ConnectivityEvent::Silence => self.gateway.try_all_endpoints(),
+            ConnectivityEvent::GsoHarm(is_harmful) => {
+                if is_harmful {
+                    warn!(
+                        "datagrams that the kernel segments arrive damaged: sending one by one, which is slower; \
+                         upgrade the kernel or the driver of the network card, or keep udp_gso off"
+                    );
+                } else {
+                    info!(
+                        "the kernel segments datagrams again: they arrived damaged one by one too, or the check is new"
+                    );
+                }
+                self.gateway.set_gso(!is_harmful);
+            }
             ConnectivityEvent::PathMtu(path_mtu) => {
                 // Before the device grows: senders of longer packets get an ICMP error until a probe of that length was
                 // answered.

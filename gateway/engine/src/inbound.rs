@@ -205,7 +205,7 @@ impl Inbound {
         };
 
         let result = peer.tunnel.admit(slot, &opening, opened, buffer, now);
-        count(account, &result);
+        count(account, peer, &result);
         if result.authentic == 0 {
             return;
         }
@@ -281,7 +281,7 @@ impl Inbound {
 
         let first = packets.packets().len();
         let opened = peer.tunnel.open(slot, run, received.stride, packets, now);
-        count(account, &opened);
+        count(account, peer, &opened);
         if opened.authentic == 0 {
             if indices.is_former(slot) {
                 answer_former(peer, received.path.remote);
@@ -384,11 +384,12 @@ impl Acceptor<'_> {
     }
 }
 
-fn count(account: &Counters, opened: &Opened) {
+fn count(account: &Counters, peer: &Peer, opened: &Opened) {
     account.protocol_messages.add(opened.keepalives);
     account.count_drops(DropReason::NoSession, opened.no_session);
     account.count_drops(DropReason::Replayed, opened.replayed);
     account.count_drops(DropReason::Unauthenticated, opened.unauthenticated);
+    peer.damaged.add(opened.unauthenticated);
     account.count_drops(DropReason::Malformed, opened.malformed);
 }
 

@@ -310,6 +310,8 @@ impl Gateway {
             })?;
         }
 
+        udp.set_gso(self.shared.udp.load().allows_gso());
+
         let (port, spare_port) = (udp.port(), udp.spare_port());
         self.shared.udp.store(udp);
         self.control.set_port(port);
@@ -322,6 +324,12 @@ impl Gateway {
         }
 
         Ok(())
+    }
+
+    /// Switches `UDP_SEGMENT` off, or on again if the settings and the kernel allow it: what the kernel segments may
+    /// arrive damaged.
+    pub fn set_gso(&self, is_on: bool) {
+        self.shared.udp.load().set_gso(is_on);
     }
 
     /// Sets the mark of sent datagrams (`SO_MARK`), for rules of the host; 0 is no mark.

@@ -152,6 +152,7 @@ fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
         transmit_bytes: peer.transmit.bytes.get(),
         receive_packets: peer.receive.packets.get(),
         transmit_packets: peer.transmit.packets.get(),
+        damaged_datagrams: peer.damaged.get(),
         staged_packets: as_u64(session.staged),
         has_session: session.is_established,
         path_mtu: peer.path_mtu(),
@@ -204,6 +205,8 @@ pub struct PeerStatus {
     pub receive_packets: u64,
     /// Inner packets sent to the peer.
     pub transmit_packets: u64,
+    /// Datagrams for its sessions with a wrong tag: damaged on the way, or forged.
+    pub damaged_datagrams: u64,
     /// Packets that wait for a handshake.
     pub staged_packets: u64,
     /// Whether a session is established.
@@ -227,6 +230,7 @@ impl PeerStatus {
             transmit_bytes: 0,
             receive_packets: 0,
             transmit_packets: 0,
+            damaged_datagrams: 0,
             staged_packets: 0,
             has_session: false,
             path_mtu: None,

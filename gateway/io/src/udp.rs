@@ -44,7 +44,9 @@ pub(super) struct Udp {
     handshakes: Option<[Socket; Steered::COUNT]>,
     is_dual_stack: bool,
     port: u16,
-    segments: bool,
+    has_gso: bool,
+    /// Whether the kernel may segment.
+    allows_gso: AtomicBool,
     refusals: GsoRefusals,
     coalesces: bool,
 }
@@ -76,7 +78,7 @@ impl Udp {
         let spare = bind_spare(is_dual_stack, coalesces).inspect_err(
             |error| tracing::info!(%error, "no spare UDP port: handshakes are retried from one port only"),
         );
-        let segments = offload.udp_gso && has_gso(&socket);
+        let has_gso = offload.udp_gso && has_gso(&socket);
         let handshakes = offload
             .udp_steering
             .then(|| join(&socket, is_dual_stack, coalesces))
@@ -93,7 +95,8 @@ impl Udp {
             handshakes,
             is_dual_stack,
             port,
-            segments,
+            has_gso,
+            allows_gso: AtomicBool::new(true),
             refusals: GsoRefusals::default(),
             coalesces,
         }))
@@ -125,7 +128,21 @@ impl Udp {
 
     /// Whether the kernel segments sent datagrams, for all destinations in use.
     pub(super) fn segments(&self) -> bool {
-        self.segments && !self.refusals.is_any(clock::now())
+        self.may_segment() && !self.refusals.is_any(clock::now())
+    }
+
+    /// Whether the kernel may segment, as [`Self::set_gso`] says.
+    pub(super) fn allows_gso(&self) -> bool {
+        self.allows_gso.load(Ordering::Relaxed)
+    }
+
+    /// Allows or forbids that the kernel segments.
+    pub(super) fn set_gso(&self, is_allowed: bool) {
+        self.allows_gso.store(is_allowed, Ordering::Relaxed);
+    }
+
+    fn may_segment(&self) -> bool {
+        self.has_gso && self.allows_gso()
     }
 
     /// Whether the kernel merges received datagrams.
@@ -252,7 +269,7 @@ impl Udp {
         if transmit.datagrams() == 1 {
             return sys::send(socket.as_fd(), send).map(|()| Rejected::default());
         }
-        let mode = if self.segments { self.refusals.mode(remote) } else { SendMode::OneByOne };
+        let mode = if self.may_segment() { self.refusals.mode(remote) } else { SendMode::OneByOne };
         if mode != SendMode::OneByOne {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
             let sent = sys::send(socket.as_fd(), sys::Send { segment_bytes, ..send });

@@ -39,6 +39,8 @@ pub struct Peer {
     pub receive: Arc<Traffic>,
     /// Sent to the peer.
     pub transmit: Arc<Traffic>,
+    /// Datagrams for its sessions with a wrong tag: damaged on the way, or forged.
+    pub damaged: Arc<Counter>,
     /// Its endpoint, and the candidates for it.
     pub endpoints: Arc<Endpoints>,
     /// In bytes; 0 is unknown.
@@ -71,6 +73,7 @@ impl Peer {
             tunnel,
             receive: Arc::default(),
             transmit: Arc::default(),
+            damaged: Arc::default(),
             endpoints: Arc::new(Endpoints::new(events)),
             device_mtu: AtomicU16::new(0),
             path_mtu: Arc::default(),
@@ -88,6 +91,7 @@ impl Peer {
             tunnel: tunnel.with_last_handshake_of(&self.tunnel),
             receive: Arc::clone(&self.receive),
             transmit: Arc::clone(&self.transmit),
+            damaged: Arc::clone(&self.damaged),
             endpoints: Arc::clone(&self.endpoints),
             device_mtu: AtomicU16::new(self.device_mtu.load(Ordering::Relaxed)),
             path_mtu: Arc::clone(&self.path_mtu),

@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Pong,
 }
 
-/// A message between gateways. An answer repeats the question except for the kind.
+/// A message between gateways. An answer repeats the question except for the kind, and reports damage to one of ours.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Message {
     /// The id of the cluster that is asked, as in the cluster that asks.
@@ -27,6 +27,9 @@ pub(super) struct Message {
     /// Ours alone; stock gateways do not repeat it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
     pub(super) nonce: Option<u64>,
+    /// Of an answer to one of ours: the datagrams of the gateway that asks which arrived damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) damaged: Option<u64>,
     /// Fields that newer releases may add.
     #[serde(flatten)]
     rest: Map<String, Value>,
@@ -39,6 +42,7 @@ impl Message {
             kind: Kind::Ping,
             time_stamp: time_stamp.to_owned(),
             nonce: Some(nonce),
+            damaged: None,
             rest: Map::new(),
         }
     }
@@ -53,8 +57,10 @@ impl Message {
         serde_json::from_slice(bytes).ok()
     }
 
-    pub(super) fn into_pong(self) -> Self {
-        Self { kind: Kind::Pong, ..self }
+    pub(super) fn into_pong(self, damaged: u64) -> Self {
+        let damaged = self.nonce.map(|_| damaged);
+
+        Self { kind: Kind::Pong, damaged, ..self }
     }
 
     /// A message that cannot be serialized gives an empty datagram; none is known.

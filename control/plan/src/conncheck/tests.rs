@@ -343,6 +343,35 @@ fn a_stock_gateway_gets_no_padded_ping() {
 }
 
 #[test]
+fn reported_damage_makes_gso_harmful() {
+    let mut pair = Pair::new();
+    let mut harm = Vec::new();
+
+    for (nonce, damaged) in (0..).zip([5, 5, 50, 55, 500]) {
+        pair.server.set_damaged(damaged);
+        let ping = pair.next_ping(nonce);
+        let pong = pair.answer(&ping);
+        assert_eq!(pair.hear(&pong), Reaction::Heard);
+        harm.push(pair.client.report().is_gso_harmful);
+    }
+
+    assert_eq!(harm, [false, false, true, true, true]);
+}
+
+#[test]
+fn only_our_gateways_are_told_of_damage() {
+    let mut pair = Pair::new();
+    pair.server.set_damaged(7);
+    let stock =
+        json!({"clusterID": "milan", "msgType": "PING", "timeStamp": "2026-11-21T08:15:30Z"});
+
+    let answers = [pair.next_ping(1), stock.to_string().into_bytes()]
+        .map(|ping| serde_json::from_slice::<Value>(&pair.answer(&ping)).unwrap());
+
+    assert_eq!(answers.map(|answer| answer["damaged"].as_u64()), [Some(7), None]);
+}
+
+#[test]
 fn an_answer_has_no_padding() {
     let mut pair = Pair::new();
     let ping = Message::ping("milan", "now", 7).to_padded_bytes(9000);

@@ -15,6 +15,8 @@ pub(crate) enum ConnectivityEvent {
     /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
     /// `None`: the remote gateway is not one of Strait, so the length is not known.
     PathMtu(Option<u16>),
+    /// Whether datagrams that the kernel segments arrive damaged at the remote gateway, if that has changed.
+    GsoHarm(bool),
 }
 
 /// Derives events from the reports of the connection check.
@@ -25,6 +27,8 @@ pub(super) struct ConnectivityEvents {
     missed: u32,
     /// The last path MTU that was returned.
     path_mtu: Option<u16>,
+    /// The last harm of segmentation that was returned.
+    is_gso_harmful: bool,
 }
 
 impl ConnectivityEvents {
@@ -32,7 +36,7 @@ impl ConnectivityEvents {
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let missed = reports.borrow_and_update().missed;
 
-        Self { reports, missed, path_mtu: None }
+        Self { reports, missed, path_mtu: None, is_gso_harmful: false }
     }
 
     /// Waits for the next event; forever if there is no check. Cancel safe.
@@ -46,6 +50,10 @@ impl ConnectivityEvents {
             if path_mtu != self.path_mtu {
                 self.path_mtu = path_mtu;
                 return ConnectivityEvent::PathMtu(path_mtu);
+            }
+            if report.is_gso_harmful != self.is_gso_harmful {
+                self.is_gso_harmful = report.is_gso_harmful;
+                return ConnectivityEvent::GsoHarm(report.is_gso_harmful);
             }
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;

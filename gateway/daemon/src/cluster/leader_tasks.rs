@@ -26,6 +26,8 @@ pub(super) struct LeaderTasks {
     reports: watch::Sender<Report>,
     /// In bytes.
     device_mtu: watch::Sender<u16>,
+    /// Datagrams of the remote gateway that arrived damaged.
+    damaged: watch::Sender<u64>,
     /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
     /// Dropping this ends the tasks.
@@ -43,6 +45,7 @@ impl LeaderTasks {
             has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
             device_mtu: watch::Sender::new(settings.mtu),
+            damaged: watch::Sender::new(0),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
         }
@@ -61,6 +64,11 @@ impl LeaderTasks {
     /// Sets the MTU of the device, in bytes.
     pub(super) fn set_device_mtu(&self, mtu: u16) {
         self.device_mtu.send_if_modified(|former| std::mem::replace(former, mtu) != mtu);
+    }
+
+    /// Sets the number of datagrams of the remote gateway that arrived damaged.
+    pub(super) fn set_damaged(&self, damaged: u64) {
+        self.damaged.send_if_modified(|former| std::mem::replace(former, damaged) != damaged);
     }
 
     /// Sets the verdicts on all objects, which have been applied.
@@ -82,6 +90,7 @@ impl LeaderTasks {
             has_peer,
             reports,
             device_mtu,
+            damaged,
             verdicts,
             tasks,
         } = self;
@@ -107,7 +116,8 @@ impl LeaderTasks {
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
-            tasks.spawn(probe::run(check.clone(), reports.clone(), device_mtu.subscribe()));
+            let (device_mtu, damaged) = (device_mtu.subscribe(), damaged.subscribe());
+            tasks.spawn(probe::run(check.clone(), reports.clone(), device_mtu, damaged));
         }
     }
 

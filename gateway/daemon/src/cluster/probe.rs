@@ -14,16 +14,19 @@ use tracing::{debug, info, warn};
 use crate::election::random;
 use crate::service::now;
 
-/// Runs the check and publishes its `reports`. The MTU of the device, in bytes, may change. Does not return.
+/// Runs the check and publishes its `reports`. The MTU of the device, in bytes, and the number of `damaged` datagrams may
+/// change. Does not return.
 pub(super) async fn run(
     settings: Settings,
     reports: watch::Sender<Report>,
     mut device_mtu: watch::Receiver<u16>,
+    mut damaged: watch::Receiver<u64>,
 ) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let socket = bind(settings.port, settings.interval).await;
     let mut check = ConnCheck::new(settings, now());
     device_mtu.mark_changed();
+    damaged.mark_changed();
     let mut buffer = vec![0; usize::from(u16::MAX)];
 
     loop {
@@ -36,6 +39,7 @@ pub(super) async fn run(
                     send(&socket, &ping, peer).await;
                 }
             }
+            Ok(()) = damaged.changed() => check.set_damaged(*damaged.borrow_and_update()),
             Ok(()) = device_mtu.changed() => check.set_mtu(*device_mtu.borrow_and_update(), now()),
             received = socket.recv_from(&mut buffer) => match received {
                 Ok((length, source)) => {
@@ -125,7 +129,7 @@ mod tests {
         let (sender, mut reports) = watch::channel(Report::default());
 
         tokio::select! {
-            () = run(settings, sender, watch::channel(1340).1) => {}
+            () = run(settings, sender, watch::channel(1340).1, watch::channel(0).1) => {}
             report = reports.wait_for(|report| report.state != State::Connecting) => {
                 assert_eq!(report.unwrap().state, State::Connected);
             }

@@ -318,6 +318,45 @@ fn a_black_hole_heals_within_two_seconds() {
     }
 }
 
+/// As a faulty kernel or driver: of each send that the kernel segments, the first datagram is damaged.
+#[test]
+fn damage_by_segmentation_ends_it_within_two_seconds() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let (rome, milan) = (peering.rome(), peering.milan());
+    let gso = || {
+        let labels = [("offload", "udp_gso")];
+        peering.in_rome.metrics().value("strait_offload_enabled", &labels).map(str::to_owned)
+    };
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let is_connected =
+        || Ok(peering.in_rome.metrics().value("strait_peer_probe_rtt_seconds", &[]).is_some());
+    wait_until("the check has answers", PATIENCE, is_connected).unwrap();
+    assert_eq!(gso().as_deref(), Some("1"));
+
+    // The bits of a transport data message from 128 on are its encrypted packet, after the 64 of the UDP header.
+    let damage = "table ip damage { chain leaving { type filter hook output priority 0; \
+        meta l4proto udp meta length > 2000 @th,192,32 set 0x64616d67; }; }";
+    run(&rome.gateway, "nft", &[damage]);
+    let bulk = thread::scope(|scope| {
+        let bulk = scope.spawn(|| {
+            tcp(&rome.pod, &milan.pod, target, Amount::Time(Duration::from_secs(5))).unwrap()
+        });
+        let most = Duration::from_secs(2);
+        wait_until("the kernel segments no more", most, || Ok(gso().as_deref() == Some("0")))
+            .unwrap();
+        bulk.join().unwrap()
+    });
+
+    assert!(bulk.is_intact, "{bulk:?}");
+    assert!(bulk.received_bytes > 100_000_000, "{bulk:?}");
+    peering.finish();
+}
+
 /// With the default MTU, on an underlay for jumbo frames.
 #[test]
 fn the_device_grows_to_what_the_underlay_carries() {
