@@ -9,6 +9,9 @@ pub const ACTIVE: &str = "networking.liqo.io/active";
 /// The annotation of the pod of a gateway that was the last one to establish a session: nodes send packets there.
 pub const HAS_SESSION: &str = "strait.io/has-session";
 
+/// The label of gateway pods that end the overlay of nodes themselves, without a device.
+pub const OVERLAY_EDGE: (&str, &str) = ("strait.io/edge", "overlay");
+
 /// The label of all objects of a gateway.
 pub const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 

@@ -5,6 +5,7 @@
 //! its node is a neighbour   prefix via NODE         dev the interface that reaches the node
 //! behind a router           prefix via NODE         dev the VXLAN device, which has NODE as a fixed
 //!                                                   neighbour and sends its frames to NODE
+//! the pod ends VXLAN        prefix via POD          dev the VXLAN device, likewise
 //! each prefix, behind that  prefix unreachable      with the highest metric
 //! ```
 
@@ -113,11 +114,14 @@ pub(super) enum PathProblem {
         "{prefix}: node {node} with the gateway is behind a router, which does not know the prefix: do without --vxlan=never"
     )]
     Far { prefix: Prefix, node: String },
-    /// The two have no IP version in common.
+    /// VXLAN is switched off, and the pod of the gateway takes nothing else.
     #[error(
-        "{prefix}: node {node} has no InternalIP of the version of {own}, where VXLAN begins here"
+        "{prefix}: pod {pod}, the gateway, takes packets in VXLAN only: do without --vxlan=never"
     )]
-    NoCommonVersion { prefix: Prefix, node: String, own: IpAddr },
+    OverlayOnly { prefix: Prefix, pod: String },
+    /// The two have no IP version in common.
+    #[error("{prefix}: {to} has no address of the version of {own}, where VXLAN begins here")]
+    NoCommonVersion { prefix: Prefix, to: String, own: IpAddr },
     /// Other nodes could not send to this one.
     #[error(
         "none of the addresses of the Node is on an interface here, so there is no VXLAN: is --node-name the name of this host's Node, and is this the network of the host?"
@@ -147,7 +151,8 @@ pub(super) fn overlay(
             if goes_on { None } else { Some(false) }
         }
         (_, Vxlan::Never) => Some(false),
-        (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
+        (Hop::Overlay { .. }, Vxlan::Auto | Vxlan::Always)
+        | (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
         (Hop::Pod(_), Vxlan::Auto) => view.has_far_nodes,
         (Hop::Node { address, .. }, Vxlan::Auto) => {
             view.reach.get(address).map(|reach| *reach == Reach::Routed)
@@ -283,28 +288,32 @@ impl Site<'_> {
                     let Some(VxlanDevice { index, local: Some(local) }) = self.device else {
                         return Ok(None);
                     };
-                    let far = self.far_end(prefix, name, local)?;
-                    let mac = Mac::of_node(far);
-                    // The kernel refuses an IPv6 next hop that it has a route to on another interface, unless it is
-                    // link-local.
-                    let next = match address {
-                        IpAddr::V4(_) => *address,
-                        IpAddr::V6(_) => IpAddr::V6(mac.link_local()),
-                    };
-                    state.neighbours.insert(next, mac);
-                    state.forwarding.insert(mac, far);
+                    let all = self.plan.others.get(name).map(Vec::as_slice).unwrap_or_default();
+                    let far = far_end(all, local).ok_or_else(|| PathProblem::NoCommonVersion {
+                        prefix,
+                        to: format!("node {name}"),
+                        own: local,
+                    })?;
+                    let next = add_neighbour(*address, far, state);
                     Ok(Some((Path::Vxlan, via(next, index))))
                 }
             },
+            Hop::Overlay { pod, .. } if self.vxlan == Vxlan::Never => {
+                Err(PathProblem::OverlayOnly { prefix, pod: pod.clone() })
+            }
+            Hop::Overlay { pod, addresses } => {
+                let Some(VxlanDevice { index, local: Some(local) }) = self.device else {
+                    return Ok(None);
+                };
+                let address = addresses.iter().find(|it| it.is_ipv4() == prefix.is_ipv4());
+                let (Some(address), Some(far)) = (address, far_end(addresses, local)) else {
+                    let to = format!("pod {pod}");
+                    return Err(PathProblem::NoCommonVersion { prefix, to, own: local });
+                };
+                let next = add_neighbour(*address, far, state);
+                Ok(Some((Path::Vxlan, via(next, index))))
+            }
         }
-    }
-
-    /// The outer address of the node `name`.
-    fn far_end(&self, prefix: Prefix, name: &str, own: IpAddr) -> Result<IpAddr, PathProblem> {
-        let all = self.plan.others.get(name).map(Vec::as_slice).unwrap_or_default();
-        let far = all.iter().copied().find(|address| address.is_ipv4() == own.is_ipv4());
-
-        far.ok_or_else(|| PathProblem::NoCommonVersion { prefix, node: name.to_owned(), own })
     }
 
     /// The source for packets of this host: an address that the gateway accepts, of all those of the host.
@@ -313,6 +322,25 @@ impl Site<'_> {
 
         own.into_iter().find(|address| address.is_ipv4() == prefix.is_ipv4())
     }
+}
+
+/// The outer address of the other end, of `addresses`, for datagrams from `own`.
+fn far_end(addresses: &[IpAddr], own: IpAddr) -> Option<IpAddr> {
+    addresses.iter().copied().find(|address| address.is_ipv4() == own.is_ipv4())
+}
+
+/// Adds the entries for the next hop with `address`, to which VXLAN goes in datagrams to `far`. Returns the next hop.
+fn add_neighbour(address: IpAddr, far: IpAddr, state: &mut State) -> IpAddr {
+    let mac = Mac::of_node(far);
+    // The kernel refuses an IPv6 next hop that it has a route to on another interface, unless it is link-local.
+    let next = match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(_) => IpAddr::V6(mac.link_local()),
+    };
+    state.neighbours.insert(next, mac);
+    state.forwarding.insert(mac, far);
+
+    next
 }
 
 /// Keeps the entries that the route to `target` needs on the VXLAN device.
@@ -373,6 +401,7 @@ impl PathProblem {
             Self::PodNotReached { prefix, .. }
             | Self::NodeNotReached { prefix, .. }
             | Self::Far { prefix, .. }
+            | Self::OverlayOnly { prefix, .. }
             | Self::NoCommonVersion { prefix, .. } => Some(*prefix),
             Self::NoOwnAddress => None,
         }

@@ -113,7 +113,8 @@ impl Kernel {
         let mut is_gateway_here = false;
         for hop in plan.hops.values() {
             let (address, reach) = match hop {
-                Hop::Former => continue,
+                // The kernel finds the way of VXLAN's datagrams.
+                Hop::Former | Hop::Overlay { .. } => continue,
                 Hop::Pod(pod) => {
                     is_gateway_here = true;
                     (*pod, self.reach_of_pod(*pod).await)

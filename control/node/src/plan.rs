@@ -2,7 +2,7 @@
 //!
 //! A prefix is the local name, from a `Configuration`, of a prefix of the remote cluster. It is routed to the active
 //! pod of the gateway in the namespace of that `Configuration`: on the node of the pod to the pod, on every other node
-//! to that node.
+//! to that node; inside VXLAN to the pod, on all nodes, if the pod ends VXLAN itself.
 //!
 //! # Invariants
 //!
@@ -63,6 +63,13 @@ pub enum Hop {
         /// Its `InternalIP` of the version of the prefix.
         address: IpAddr,
     },
+    /// The gateway's pod, on any node, which ends VXLAN itself.
+    Overlay {
+        /// The name of the pod.
+        pod: String,
+        /// Its addresses.
+        addresses: Vec<IpAddr>,
+    },
     /// The former next hop, as no gateway is usable, if it is still one of the [`Places`]; otherwise none.
     Former,
 }
@@ -70,7 +77,7 @@ pub enum Hop {
 /// Where a gateway may be that is not usable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The addresses of its pods on this node, and of other nodes that run one.
+    /// The addresses of its pods on this node, of those that end VXLAN, and of other nodes that run one.
     pub addresses: BTreeSet<IpAddr>,
     /// Whether a node that runs one has no known address.
     pub is_incomplete: bool,

@@ -25,13 +25,19 @@ fn to_node(number: u8) -> Hop {
     Hop::Node { name: format!("node-{number}"), address: IpAddr::from([172, 18, number, 1]) }
 }
 
+fn to_overlay_pod() -> Hop {
+    let addresses = vec![ip("10.244.3.9"), ip("fd00:244::9")];
+
+    Hop::Overlay { pod: "gw".to_owned(), addresses }
+}
+
 fn plan(hops: &[(&str, Hop)]) -> Plan {
     let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
     let places = Places {
         addresses: [2, 3]
             .iter()
             .flat_map(|number| addresses(*number))
-            .chain([ip("10.244.1.9")])
+            .chain([ip("10.244.1.9"), ip("10.244.3.9")])
             .collect(),
         is_incomplete: false,
     };
@@ -97,6 +103,8 @@ fn each_kind_of_hop_has_its_way() {
         (to_node(2), Vxlan::Never, Path::Direct, via("172.18.2.1", UPLINK), false),
         (to_node(2), Vxlan::Always, Path::Vxlan, via("172.18.2.1", VXLAN_DEVICE), true),
         (to_node(3), Vxlan::Auto, Path::Vxlan, via("172.18.3.1", VXLAN_DEVICE), true),
+        (to_overlay_pod(), Vxlan::Auto, Path::Vxlan, via("10.244.3.9", VXLAN_DEVICE), true),
+        (to_overlay_pod(), Vxlan::Always, Path::Vxlan, via("10.244.3.9", VXLAN_DEVICE), true),
     ] {
         let plan = plan(&[("10.71.0.0/16", hop.clone())]);
 
@@ -130,6 +138,18 @@ fn vxlan_neighbours_are_fixed_entries() {
         text,
         "strait-vxlan VNI 83 port 8483 from 172.18.1.1 as 0e:53:ac:12:01:01, MTU 1450"
     );
+}
+
+#[test]
+fn overlay_pods_get_vxlan_at_their_address() {
+    let plan = plan(&[("10.71.0.0/16", to_overlay_pod()), ("fd00:71::/56", to_overlay_pod())]);
+
+    let (_, wanted) = forwarded(&plan, &view(), Vxlan::Auto, &State::default());
+
+    let mac = Mac([0x0e, 0x53, 10, 244, 3, 9]);
+    let next_hops = [(ip("10.244.3.9"), mac), (ip("fe80::c53:aff:fef4:309"), mac)];
+    assert_eq!(wanted.state.neighbours, BTreeMap::from(next_hops));
+    assert_eq!(wanted.state.forwarding, BTreeMap::from([(mac, ip("10.244.3.9"))]));
 }
 
 #[test]
@@ -302,7 +322,8 @@ fn problems_are_reported_and_nothing_leaks() {
         (unknown(Hop::Pod(ip("10.244.1.10"))), Vxlan::Auto, "no route leads to 10.244.1.10"),
         (unknown(to_node(9)), Vxlan::Auto, "no route leads to 172.18.9.1, node node-9"),
         (unknown(to_node(3)), Vxlan::Never, "node node-3 with the gateway is behind a router"),
-        (other_version, Vxlan::Auto, "node node-3 has no InternalIP of the version of fd00::1"),
+        (other_version, Vxlan::Auto, "node node-3 has no address of the version of fd00::1"),
+        (unknown(to_overlay_pod()), Vxlan::Never, "takes packets in VXLAN only"),
     ] {
         let (_, wanted) = forwarded(&plan, &view, vxlan, &State::default());
 
@@ -340,7 +361,7 @@ proptest! {
     #[test]
     fn rounds_settle_and_nothing_leaks(
         rounds in proptest::collection::vec(
-            (proptest::collection::btree_map(60..66_u8, 0..5_u8, 0..5), 0..3_usize), 1..6,
+            (proptest::collection::btree_map(60..66_u8, 0..6_u8, 0..5), 0..3_usize), 1..6,
         ),
     ) {
         let vxlan = [Vxlan::Auto, Vxlan::Always, Vxlan::Never];
@@ -353,6 +374,7 @@ proptest! {
                         0 => Hop::Former,
                         1 => Hop::Pod(ip("10.244.1.9")),
                         4 => Hop::Pod(ip("10.244.1.10")),
+                        5 => to_overlay_pod(),
                         number => to_node(number),
                     };
                     (format!("10.{number}.0.0/16"), hop)

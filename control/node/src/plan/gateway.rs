@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use remap::Prefix;
 use strait_api::Configuration;
-use strait_api::labels::{COMPONENT, REMOTE_CLUSTER_ID};
+use strait_api::labels::{COMPONENT, OVERLAY_EDGE, REMOTE_CLUSTER_ID};
 use strait_kube::active;
 use strait_plan::objects::{ObjectName, cluster_id};
 
@@ -46,6 +46,9 @@ impl<'a> Gateways<'a> {
         if spec.and_then(|spec| spec.host_network).unwrap_or_default() {
             let problem = Problem::HostNetwork { object: object(), pod: pod.name_any() };
             return Err(Some(Box::new(problem)));
+        }
+        if is_overlay(pod) {
+            return Ok(Hop::Overlay { pod: pod.name_any(), addresses: addresses(pod) });
         }
         let node = spec.and_then(|spec| spec.node_name.as_deref()).ok_or(None)?;
         let of_version = |addresses: &[IpAddr]| {
@@ -103,6 +106,7 @@ fn places<'a>(pods: impl Iterator<Item = &'a Pod>, own: &str, plan: &Plan) -> Pl
     let mut places = Places::default();
     for pod in pods {
         match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            _ if is_overlay(pod) => places.addresses.extend(addresses(pod)),
             Some(node) if node == own => places.addresses.extend(addresses(pod)),
             Some(node) => match plan.others.get(node).map(Vec::as_slice) {
                 Some([]) => places.is_incomplete = true,
@@ -122,6 +126,13 @@ fn is_there(pod: &Pod) -> bool {
 
     pod.labels().get(label).is_some_and(|found| found == value)
         && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether it ends VXLAN itself.
+fn is_overlay(pod: &Pod) -> bool {
+    let (label, value) = OVERLAY_EDGE;
+
+    pod.labels().get(label).is_some_and(|found| found == value)
 }
 
 /// Whether it runs, and has a session or is the active pod of a gateway and not being deleted.

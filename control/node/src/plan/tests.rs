@@ -6,6 +6,7 @@ use kube::core::DeserializeGuard;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_api::labels::OVERLAY_EDGE;
 
 use super::*;
 
@@ -101,6 +102,26 @@ fn nodes_send_to_the_pod_or_its_node() {
         let own_addresses = [format!("172.18.0.{own}"), format!("fd00:18::{own}")];
         assert_eq!(plan.own.iter().map(ToString::to_string).collect::<Vec<_>>(), own_addresses);
         assert_eq!(plan.others.len(), 2);
+    }
+}
+
+#[test]
+fn all_nodes_send_to_an_overlay_pod() {
+    let configurations = vec![configuration("rome", &["10.71.0.0/16", "fd00:71::/56"])];
+    let mut gateway = pod("rome", 2, 7);
+    let (label, value) = OVERLAY_EDGE;
+    gateway.metadata.labels.as_mut().unwrap().insert(label.to_owned(), value.to_owned());
+    let objects = objects(configurations, vec![gateway.clone()]);
+
+    for own in ["node-1", "node-2", "node-3"] {
+        let plan = plan(own, &objects);
+
+        let addresses = ["10.244.2.7", "fd00:244:0:2::7"].map(|ip| ip.parse().unwrap());
+        let hop = Hop::Overlay { pod: gateway.name_any(), addresses: addresses.into() };
+        assert!(plan.hops.values().all(|found| *found == hop), "{:?}", plan.hops);
+        assert_eq!(plan.hops.len(), 2);
+        assert_eq!(plan.problems, []);
+        assert_eq!(plan.places[&prefix("10.71.0.0/16")].addresses, addresses.into());
     }
 }
 
@@ -426,7 +447,7 @@ proptest! {
                 let target = match hop {
                     Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
                     Hop::Pod(_) => number,
-                    Hop::Former => continue,
+                    Hop::Former | Hop::Overlay { .. } => continue,
                 };
                 let there = &plans[target - 1].hops[prefix];
                 prop_assert!(matches!(there, Hop::Pod(_)), "{there:?}");
