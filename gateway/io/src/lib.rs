@@ -3,6 +3,7 @@
 //! [`Gateway`] is the interface: it is started once, and each configuration is applied to it.
 
 mod clock;
+mod edge;
 mod gso_fallback;
 mod handshakes;
 mod inbound;
@@ -30,6 +31,7 @@ use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
 use clock::Calendar;
+use edge::Edge as _;
 use strait_engine::{Control, Engine, Forwarding};
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
@@ -199,7 +201,7 @@ impl Gateway {
         control.set_spare_port(udp.spare_port());
 
         let shared = Arc::new(Shared {
-            tun,
+            edge: Arc::clone(&tun),
             udp: ArcSwap::from(udp),
             accounts: control.accounts().clone(),
             forwarding: forwarding.clone(),
@@ -238,9 +240,9 @@ impl Gateway {
             let udp = Arc::clone(&udp);
             move |shared| inbound::run(&shared, inbound, udp, wait, relay, workers)
         })?);
-        let (wait, waker) = wait_for(shared.tun.queues())?;
+        let (wait, waker) = wait_for(shared.edge.inputs())?;
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
-            outbound::run(&shared, outbound, wait, workers);
+            outbound::run(&shared, outbound, tun, wait, workers);
         })?);
 
         Ok(gateway)

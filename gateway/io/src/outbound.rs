@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock;
+use super::edge::{Edge as _, FrameBuffer, FrameReader};
 use super::pool::Sealers;
-use super::tun::FrameBuffer;
 use super::tun::turns::{Turn, Turns};
 use super::worker::{ExitGuard, Shared, Sink, Wait, start};
 use strait_engine::Outbound;
@@ -27,8 +27,14 @@ const FLUSH_AT_BYTES: usize = 60 * 1024;
 /// long time.
 const MAX_FRUITLESS_FRAMES: u32 = 16;
 
-/// Runs the thread until it is stopped or the device is gone. Under backlog up to `workers` more threads seal for it.
-pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, workers: usize) {
+/// Runs the thread until it is stopped or `reader` fails. Under backlog up to `workers` more threads seal for it.
+pub(super) fn run(
+    shared: &Arc<Shared>,
+    outbound: Outbound,
+    mut reader: impl FrameReader,
+    mut wait: Wait,
+    workers: usize,
+) {
     let _guard = ExitGuard(shared);
     let mut frame = FrameBuffer::new();
     let start = |worker| start(shared, "sealer", worker);
@@ -47,12 +53,12 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
                 look(&mut wait, &mut turns);
                 continue;
             };
-            match read_turn(shared, turn, &mut frame, &mut direction) {
+            match read_turn(shared, &mut reader, turn, &mut frame, &mut direction) {
                 Ok(true) => turns.handle_empty(turn.queue),
                 Ok(false) => turns.handle_rest(turn.queue),
                 Err(error) => {
                     direction.handle_idle();
-                    tracing::error!(%error, "the TUN device cannot be read any more");
+                    tracing::error!(%error, "the cluster side cannot be read any more");
                     return;
                 }
             }
@@ -73,12 +79,13 @@ fn look(wait: &mut Wait, turns: &mut Turns) {
 /// Reads a queue for a turn. Returns whether it is empty.
 fn read_turn(
     shared: &Shared,
+    reader: &mut impl FrameReader,
     mut turn: Turn,
     frame: &mut FrameBuffer,
     direction: &mut Direction<'_, Shared>,
 ) -> io::Result<bool> {
     loop {
-        let len = match shared.tun.read(turn.queue, frame) {
+        let len = match reader.read(turn.queue, frame) {
             Ok(Some((virtio, len))) => {
                 handle(shared, &virtio, len, frame, direction);
                 len
@@ -112,12 +119,12 @@ fn handle(
         Disposition::Taken => {}
         Disposition::Hairpin => {
             let packet = frame.packet_mut().get_mut(..len).unwrap_or_default();
-            let write = |virtio: &_, packet: &_| shared.tun.write(virtio, packet);
+            let write = |virtio: &_, packet: &_| shared.edge.write(virtio, packet);
             outbound.handle_hairpin(virtio, packet, write);
         }
         Disposition::Reply => {
             let reply = outbound.reply();
-            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
+            let is_written = shared.edge.write(&VirtioHeader::default(), reply);
             outbound.handle_reply(is_written);
         }
     }

@@ -32,7 +32,7 @@ const EVENTS: usize = 64;
 /// State that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) tun: Arc<Tun>,
+    pub(super) edge: Arc<Tun>,
     /// The socket in use. A change of the port replaces it.
     pub(super) udp: ArcSwap<Udp>,
     pub(super) accounts: Accounts,

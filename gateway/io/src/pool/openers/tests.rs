@@ -9,9 +9,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::edge::FrameBuffer;
 use crate::pool::fixtures::{engines, fill, now};
 use crate::pool::work;
-use crate::tun::FrameBuffer;
 use strait_engine::inbound::{MAX_MESSAGES, Received};
 use strait_engine::{Accounts, Inbound};
 use strait_packet::DropReason;
