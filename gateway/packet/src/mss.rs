@@ -13,7 +13,7 @@ const FIXED_V4: u16 = 20 + 20;
 const FIXED_V6: u16 = 40 + 20;
 
 /// Length of a TCP header without options, in bytes.
-const TCP_LEN: usize = 20;
+pub(super) const TCP_LEN: usize = 20;
 
 const FLAGS_AT: usize = 13;
 const SYN: u8 = 0x02;
