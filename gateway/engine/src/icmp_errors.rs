@@ -59,7 +59,8 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
         | DropReason::OverlaySource
         | DropReason::OverlayVni
         | DropReason::OverlayHeader
-        | DropReason::OverlayFrame => None,
+        | DropReason::OverlayFrame
+        | DropReason::NoNode => None,
     }
 }
 

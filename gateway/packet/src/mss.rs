@@ -41,6 +41,17 @@ pub fn opens_connection(packet: &[u8], header: &Header) -> bool {
     flags(packet, header).is_some_and(|flags| flags & SYN != 0)
 }
 
+/// The maximum segment size that a SYN or SYN-ACK announces; `None` if `packet` is neither, or has no such option.
+#[must_use]
+pub fn announced(packet: &[u8], header: &Header) -> Option<u16> {
+    if !opens_connection(packet, header) {
+        return None;
+    }
+    let tcp = packet.get(header.transport_offset()..header.packet_len())?;
+
+    field::word(tcp, find(tcp)?)
+}
+
 /// Lowers the maximum segment size of a SYN or SYN-ACK to what fits into packets of
 /// `mtu` bytes. Returns whether it did.
 ///

@@ -81,6 +81,15 @@ pub enum Encapsulation {
     Geneve,
 }
 
+impl Display for Encapsulation {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+        })
+    }
+}
+
 impl Encapsulation {
     /// Reads the header of a received `datagram`, the payload of UDP. Returns the identifier, and the offset of the Ethernet
     /// frame in bytes.

@@ -62,11 +62,13 @@ pub enum DropReason {
     /// A frame in an overlay holds no IP packet that may be forwarded: it has another EtherType or a VLAN tag, or a packet
     /// for one host was sent to all stations (RFC 1812 section 5.3.4).
     OverlayFrame,
+    /// No node of the overlay has the destination.
+    NoNode,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -95,6 +97,7 @@ impl DropReason {
         Self::OverlayVni,
         Self::OverlayHeader,
         Self::OverlayFrame,
+        Self::NoNode,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -129,6 +132,7 @@ impl DropReason {
             Self::OverlayVni => "overlay_vni",
             Self::OverlayHeader => "overlay_header",
             Self::OverlayFrame => "overlay_frame",
+            Self::NoNode => "no_node",
         }
     }
 

@@ -81,7 +81,8 @@ pub(super) fn remedy(
         | DropReason::OverlaySource
         | DropReason::OverlayVni
         | DropReason::OverlayHeader
-        | DropReason::OverlayFrame => {
+        | DropReason::OverlayFrame
+        | DropReason::NoNode => {
             format!("this packet is counted under reason={:?}", reason.label())
         }
     }
