@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::clock;
-use super::edge::Edge as _;
+use super::edge::{Edge as _, EdgeSink};
 use super::handshakes::Relay;
 use super::pool::Openers;
 use super::pool::openers::OpenSlot;
@@ -127,16 +127,8 @@ impl Direction<'_> {
         let Self { shared, inbound, batch, .. } = self;
         let Some((job, buffer, opened)) = slot.take() else { return };
 
-        inbound.handle_opened(
-            job,
-            buffer,
-            opened,
-            clock::now(),
-            batch,
-            |frame, bytes, accounts| {
-                shared.edge.write_frame(frame, bytes, accounts);
-            },
-        );
+        let mut sink = EdgeSink(&shared.edge);
+        inbound.handle_opened(job, buffer, opened, clock::now(), batch, &mut sink);
     }
 
     fn send(&mut self) {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock;
-use super::edge::{Edge as _, FrameBuffer, FrameReader};
+use super::edge::{Edge as _, FrameBuffer, FrameReader, Read};
 use super::pool::Sealers;
 use super::tun::turns::{Turn, Turns};
 use super::worker::{ExitGuard, Shared, Sink, Wait, start};
 use strait_engine::Outbound;
-use strait_engine::outbound::Disposition;
+use strait_engine::outbound::{Disposition, Unread};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::virtio::VirtioHeader;
 
@@ -44,6 +44,7 @@ pub(super) fn run(
 
     while !shared.is_stopping() {
         wait.wait();
+        direction.outbound.set_mtu(shared.edge.mtu());
         wait.readable().for_each(|queue| turns.handle_readable(queue));
         while !shared.is_stopping() {
             let Some(turn) = turns.next() else {
@@ -86,12 +87,12 @@ fn read_turn(
 ) -> io::Result<bool> {
     loop {
         let len = match reader.read(turn.queue, frame) {
-            Ok(Some((virtio, len))) => {
+            Ok(Read::Packet(virtio, len)) => {
                 handle(shared, &virtio, len, frame, direction);
                 len
             }
-            Ok(None) => {
-                direction.handle_unreadable_frame();
+            Ok(Read::Unread(unread)) => {
+                direction.handle_unread(unread);
                 0
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
@@ -124,7 +125,7 @@ fn handle(
         }
         Disposition::Reply => {
             let reply = outbound.reply();
-            let is_written = shared.edge.write(&VirtioHeader::default(), reply);
+            let is_written = shared.edge.write(&VirtioHeader::default(), reply).is_ok();
             outbound.handle_reply(is_written);
         }
     }
@@ -188,9 +189,9 @@ impl<'a, S: Sink> Direction<'a, S> {
         disposition
     }
 
-    /// The device returned a frame without a packet.
-    pub(super) fn handle_unreadable_frame(&mut self) {
-        self.outbound.handle_unreadable_frame();
+    /// What was read is no packet to forward.
+    pub(super) fn handle_unread(&mut self, unread: Unread) {
+        self.outbound.handle_unread(unread);
         self.handle_fruitless();
     }
 

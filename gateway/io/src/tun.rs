@@ -14,7 +14,7 @@ pub(super) mod turns;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -25,10 +25,12 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::edge::{Edge, FrameBuffer, FrameReader};
+use super::edge::{Edge, FrameBuffer, FrameReader, Read};
 use super::sys;
 use super::{Settings, StartError};
 use strait_engine::Accounts;
+use strait_engine::outbound::Unread;
+use strait_packet::DropReason;
 use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VIRTIO_LEN_MIN, VirtioHeader};
@@ -55,11 +57,11 @@ pub(super) struct Tun {
 
 impl Tun {
     /// Creates the device, without addresses and down.
-    pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
-        let name = settings.interface.clone();
+    pub(super) fn create(interface: &str, settings: &Settings) -> Result<Arc<Self>, StartError> {
+        let name = interface.to_owned();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => StartError::NoTun { source },
-            _ => StartError::Device { interface: settings.interface.clone(), source },
+            _ => StartError::Device { interface: interface.to_owned(), source },
         };
 
         let reserved_name = reserve(&name).map_err(failed)?;
@@ -163,10 +165,16 @@ impl Tun {
 
 impl Edge for Tun {
     /// The queues of the device.
-    fn inputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.queues.iter().map(AsFd::as_fd)
+    fn inputs(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(AsFd::as_fd).collect()
     }
 
+    /// The kernel of the device tells senders what exceeds its MTU.
+    fn mtu(&self) -> Option<u16> {
+        None
+    }
+
+    /// Kinds of merged frames that the kernel accepts.
     fn merge(&self) -> Merge {
         Merge {
             tcp: self.merges_tcp.load(Ordering::Relaxed),
@@ -178,35 +186,44 @@ impl Edge for Tun {
         self.has_overlay_offload
     }
 
-    fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> bool {
-        self.write_parts(packet, &[IoSlice::new(&virtio.to_bytes()), IoSlice::new(packet)]).is_ok()
+    fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> Result<(), DropReason> {
+        let virtio = virtio.to_bytes();
+        let parts = [IoSlice::new(&virtio), IoSlice::new(packet)];
+
+        self.write_parts(packet, &parts).map_or(Err(DropReason::WriteFailed), |_| Ok(()))
     }
 
-    fn write_frame(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
-        if frame.packet_count() > 1 {
-            self.write_merged(frame, bytes, accounts);
-        } else {
-            self.write_members(frame, bytes, accounts);
+    #[inline]
+    fn write_frames<'a>(
+        &self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        bytes: &[u8],
+        accounts: &Accounts,
+    ) {
+        for frame in frames {
+            if frame.packet_count() > 1 {
+                self.write_merged(&frame, bytes, accounts);
+            } else {
+                self.write_members(&frame, bytes, accounts);
+            }
         }
     }
 }
 
 impl FrameReader for Arc<Tun> {
     /// An error other than `WouldBlock` means that the device is gone or down.
-    fn read(
-        &mut self,
-        queue: usize,
-        buffer: &mut FrameBuffer,
-    ) -> io::Result<Option<(VirtioHeader, usize)>> {
+    fn read(&mut self, queue: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
+        let unreadable = Read::Unread(Unread::dropped(DropReason::Malformed, 0));
         let room = buffer.frame_mut();
         let mut queue = self.queues.get(queue).ok_or(io::ErrorKind::NotConnected)?;
-        let len = match queue.read(room) {
-            Err(error) if is_dropped_frame(&error) => return Ok(None),
+        let len = match io::Read::read(&mut queue, room) {
+            Err(error) if is_dropped_frame(&error) => return Ok(unreadable),
             result => result?,
         };
 
         let frame = room.get(..len).unwrap_or_default();
-        Ok(VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN)))
+        let parsed = VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN));
+        Ok(parsed.map_or(unreadable, |(virtio, len)| Read::Packet(virtio, len)))
     }
 }
 
