@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use remap::{Cluster, Table};
-use strait_io::{Offload, PeerConfig, Settings, Workers};
+use strait_io::{EdgeSettings, Offload, PeerConfig, Settings, Workers, overlay};
 use strait_wg::PrivateKey;
 use strait_wg::tunnel::PeerKeys;
 
 pub use keyfile::KeyFileError;
-pub(crate) use origin::OFFLOAD;
+pub(crate) use origin::{OFFLOAD, OVERLAY};
 pub use parse::DEFAULT_INTERFACE;
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
@@ -46,8 +46,10 @@ const SIZE_LIMIT_BYTES: u64 = 64 << 20;
 pub struct Config {
     /// The name of the gateway, for logs.
     pub(crate) name: String,
-    /// The TUN device to create.
+    /// The TUN device to create; with an overlay only a name for the sockets of this gateway.
     pub interface: String,
+    /// The overlay in place of a device.
+    pub overlay: Option<overlay::Settings>,
     /// Addresses of the device.
     pub(crate) addresses: Vec<IpNet>,
     /// UDP port; 0 lets the kernel choose.
@@ -134,7 +136,10 @@ impl Config {
     /// The settings with which the packet engine starts.
     pub fn settings(&self, mtu_bytes: u16) -> Settings {
         Settings {
-            interface: self.interface.clone(),
+            edge: match &self.overlay {
+                Some(overlay) => EdgeSettings::Overlay(overlay.clone()),
+                None => EdgeSettings::Device(self.interface.clone()),
+            },
             listen_port: self.listen_port,
             mtu_bytes,
             offload: self.offload,
@@ -158,6 +163,11 @@ impl Config {
         });
 
         self.addresses.iter().copied().chain(peers).find(is_ipv6).map(|net| net.to_string())
+    }
+
+    /// The address of the first node, with an overlay.
+    pub fn first_node(&self) -> Option<IpAddr> {
+        self.overlay.as_ref()?.nodes.first().map(|node| node.address)
     }
 
     /// The configured and learned addresses of all peers, without those of DNS names.
@@ -189,6 +199,11 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "name={} interface={} addresses=", self.name, self.interface)?;
         list(f, &self.addresses)?;
+        if let Some(overlay) = &self.overlay {
+            write!(f, " overlay={{{} nodes=", overlay_text(overlay))?;
+            list(f, &overlay.nodes.iter().map(node_text).collect::<Vec<_>>())?;
+            f.write_str("}")?;
+        }
         write!(f, " listen_port={}", self.listen_port)?;
         write!(f, " mtu={}", or_else(self.mtu_bytes, "auto"))?;
         write!(f, " public_key={}", self.private_key.public_key())?;
@@ -216,6 +231,24 @@ impl fmt::Display for Config {
             more => write!(f, " and {more} more"),
         }
     }
+}
+
+/// The settings of an overlay without its nodes.
+pub(crate) fn overlay_text(overlay: &overlay::Settings) -> String {
+    let overlay::Settings { encapsulation, port, mac, nodes: _ } = overlay;
+
+    format!("encapsulation={encapsulation} port={port} mac={}", or_else(*mac, "auto"))
+}
+
+fn node_text(node: &overlay::Node) -> String {
+    let overlay::Node { address, vni, mac, pods } = node;
+    let pods: Vec<_> = pods.iter().map(ToString::to_string).collect();
+
+    format!(
+        "{{address={address} vni={vni} mac={} pods=[{}]}}",
+        or_else(*mac, "auto"),
+        pods.join(", ")
+    )
 }
 
 /// A peer as text, secrets shown as present or absent only.

@@ -1,6 +1,7 @@
 //! Derives the MTU of the device if the configuration sets none.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use strait_host::netlink::{MTU_MIN_IPV6, Underlay};
 
@@ -12,6 +13,12 @@ pub(crate) const OVERHEAD_BYTES: u16 = 80;
 
 /// The same with an outer IPv4 header, of 20 bytes.
 pub(crate) const OVERHEAD_BYTES_IPV4: u16 = 60;
+
+/// Overhead of an overlay: outer IPv4 header 20, UDP header 8, header of the overlay 8, Ethernet header 14 bytes.
+const OVERLAY_OVERHEAD_BYTES: u16 = 50;
+
+/// The same with an outer IPv6 header, of 40 bytes.
+const OVERLAY_OVERHEAD_BYTES_V6: u16 = 70;
 
 /// The assumed MTU of an unknown underlay: Ethernet.
 const ASSUMED_UNDERLAY_MTU: u16 = 1500;
@@ -36,6 +43,8 @@ pub enum Reason {
     RaisedForIpv6(Underlay),
     /// The underlay is unknown, because there is no route.
     Assumed,
+    /// The MTU of the network to the nodes less the overhead of the overlay, which is below what the tunnel carries.
+    Nodes(Underlay),
 }
 
 impl fmt::Display for Reason {
@@ -52,6 +61,10 @@ impl fmt::Display for Reason {
             Self::Assumed => write!(
                 f,
                 "no route to a peer; assumed {ASSUMED_UNDERLAY_MTU} less {OVERHEAD_BYTES}"
+            ),
+            Self::Nodes(Underlay { interface, mtu_bytes }) => write!(
+                f,
+                "MTU {mtu_bytes} of {interface}, which leads to the nodes, less the overhead of the overlay"
             ),
         }
     }
@@ -77,10 +90,37 @@ pub fn of_device(config: &Config, underlay: Option<Underlay>) -> DeviceMtu {
     DeviceMtu { bytes: fits, reason: Reason::Underlay(underlay) }
 }
 
+/// The MTU for a gateway with an overlay to nodes over the network `towards_nodes`, where `mtu` fits the tunnel.
+pub fn of_overlay(mtu: DeviceMtu, towards_nodes: Option<(IpAddr, Underlay)>) -> DeviceMtu {
+    let Some((node, underlay)) = towards_nodes.filter(|_| mtu.reason != Reason::Configured) else {
+        return mtu;
+    };
+    let outer = if node.is_ipv6() { OVERLAY_OVERHEAD_BYTES_V6 } else { OVERLAY_OVERHEAD_BYTES };
+    let fits = underlay.mtu_bytes.saturating_sub(u32::from(outer));
+    let bytes = u16::try_from(fits).unwrap_or(u16::MAX).max(MTU_MIN);
+    if bytes >= mtu.bytes {
+        return mtu;
+    }
+
+    DeviceMtu { bytes, reason: Reason::Nodes(underlay) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::config::example;
     use super::*;
+
+    #[test]
+    fn a_small_network_to_nodes_limits_the_overlay() {
+        let node = "172.18.3.1".parse().unwrap();
+        let tunnel = || of_device(&without_mtu(), Some(underlay(1500)));
+
+        let limited = of_overlay(tunnel(), Some((node, underlay(1400))));
+        let unlimited = of_overlay(tunnel(), Some((node, underlay(1500))));
+
+        assert_eq!((limited.bytes, limited.reason), (1350, Reason::Nodes(underlay(1400))));
+        assert_eq!(unlimited, tunnel());
+    }
 
     #[test]
     fn a_configured_mtu_is_taken_as_it_is() {

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use strait_engine::peer_matcher::PeerMatcher;
+use strait_io::overlay;
 
-use super::config::{Config, OFFLOAD, Peer, or_else};
+use super::config::{Config, OFFLOAD, OVERLAY, Peer, or_else, overlay_text};
 
 /// The outcome of a reload.
 #[derive(Clone, Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Reload {
     pub(crate) has_new_key: bool,
     has_new_routes: bool,
     has_new_cluster: bool,
+    has_new_nodes: bool,
 }
 
 /// A value that cannot change while the gateway runs.
@@ -35,7 +37,11 @@ pub(crate) struct NeedsRestart {
 impl NeedsRestart {
     /// The keys of the file that this entry stands for.
     fn keys(&self) -> Vec<&'static str> {
-        if self.key == "offload" { OFFLOAD.to_vec() } else { vec![self.key] }
+        match self.key {
+            "offload" => OFFLOAD.to_vec(),
+            "overlay" => OVERLAY.to_vec(),
+            key => vec![key],
+        }
     }
 }
 
@@ -101,12 +107,20 @@ impl Reload {
         let has_new_routes = running.routes != wanted.routes;
         let has_new_cluster =
             running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
+        // The rest of an overlay is fixed.
+        let overlay = running.overlay.clone().map(|running| match &wanted.overlay {
+            Some(wanted) => overlay::Settings { nodes: wanted.nodes.clone(), ..running },
+            None => running,
+        });
+        let has_new_nodes = overlay.as_ref().map(|overlay| &overlay.nodes)
+            != running.overlay.as_ref().map(|overlay| &overlay.nodes);
         let origins = needs_restart
             .iter()
             .flat_map(NeedsRestart::keys)
             .fold(wanted.origins, |origins, key| origins.with_that_of(key, &running.origins));
         let config = Config {
             name: wanted.name,
+            overlay,
             private_key: wanted.private_key,
             routes: wanted.routes,
             mss_clamp: wanted.mss_clamp,
@@ -117,12 +131,24 @@ impl Reload {
             ..running.clone()
         };
 
-        Self { config, needs_restart, peers, has_new_key, has_new_routes, has_new_cluster }
+        Self {
+            config,
+            needs_restart,
+            peers,
+            has_new_key,
+            has_new_routes,
+            has_new_cluster,
+            has_new_nodes,
+        }
     }
 
     /// Whether nothing must be applied.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.peers.is_empty() && !self.has_new_key && !self.has_new_routes && !self.has_new_cluster
+        self.peers.is_empty()
+            && !self.has_new_key
+            && !self.has_new_routes
+            && !self.has_new_cluster
+            && !self.has_new_nodes
     }
 }
 
@@ -130,12 +156,13 @@ impl Reload {
 type Show = fn(&Config) -> String;
 
 /// Values that are fixed at the start of the packet engine.
-const FIXED: [(&str, Show); 10] = [
+const FIXED: [(&str, Show); 11] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
         let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
         format!("[{}]", texts.join(", "))
     }),
+    ("overlay", |config| config.overlay.as_ref().map_or_else(|| "off".to_owned(), overlay_text)),
     ("listen_port", |config| config.listen_port.to_string()),
     ("mtu", |config| or_else(config.mtu_bytes, "automatic")),
     ("metrics_address", |config| or_else(config.metrics_address, "off")),

@@ -2,6 +2,7 @@
 //!
 //! One task on the control runtime owns the state, so there are no locks. The packet threads are not affected.
 
+mod edge;
 mod sockets;
 mod source;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use strait_host::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
+use strait_host::netlink::{Changes, Link, Netlink};
 use strait_host::signals::{SignalAction, Signals};
 use strait_host::vmclock::VmClock;
 use strait_io::{Gateway, Monitor, trim_heap};
@@ -26,12 +27,13 @@ use super::admin::{AppliedConfig, StatusBoard};
 use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcome};
 use super::cluster::{self, ClusterEvent, ConnectivityEvent};
 use super::config::{Config, Findings, peer_config};
-use super::device_state::{DeviceState, MissingPrefix};
+use super::device_state::DeviceState;
 use super::mtu;
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
-use super::routes::Routes;
+
+use edge::{Edge, Synced};
 
 pub use sockets::Sockets;
 pub use source::Source;
@@ -45,6 +47,9 @@ const OVERLAP: Duration = Duration::from_secs(3);
 
 /// Interval at which peers and packet threads are checked.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Ticks after which nodes are asked again: a node that was set up again has another station, and may have nothing to send.
+const TICKS_UNTIL_ASKED: u32 = 10;
 
 /// Interval of polling for an awaited peer.
 const PEER_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -62,14 +67,12 @@ pub struct Service {
     gateway: Gateway,
     monitor: Monitor,
     netlink: Netlink,
-    device: u32,
+    edge: Edge,
     changes: Changes,
-    routes: DeviceRoutes,
-    last_routes: Routes,
     /// The last observed state of the device.
     last_device: DeviceState,
-    /// Whether the device must be synced with the next tick.
-    is_device_sync_due: bool,
+    /// Whether the edge must be synced with the next tick.
+    is_sync_due: bool,
     sockets: Sockets,
     resolver: Resolver,
     paths: PeerPaths,
@@ -93,10 +96,7 @@ impl Service {
         board: StatusBoard,
         sockets: Sockets,
     ) -> anyhow::Result<Self> {
-        let device = netlink
-            .interface_index(&config.interface)
-            .await
-            .with_context(|| format!("cannot find interface {:?}", config.interface))?;
+        let edge = Edge::of(&config, &netlink, matches!(source, Source::Cluster(_))).await?;
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
 
         Ok(Self {
@@ -106,16 +106,11 @@ impl Service {
             generation: 0,
             monitor: gateway.monitor(),
             gateway,
-            routes: match source {
-                Source::File(_) => DeviceRoutes::new(netlink.clone(), device),
-                Source::Cluster(_) => DeviceRoutes::new(netlink.clone(), device).with_last_resort(),
-            },
             netlink,
-            device,
+            edge,
             changes,
-            last_routes: Routes::default(),
             last_device: DeviceState::default(),
-            is_device_sync_due: false,
+            is_sync_due: false,
             sockets,
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
@@ -132,10 +127,9 @@ impl Service {
     ///
     /// If none of the routes can be installed at the start, or a packet thread ended.
     pub async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
-        self.netlink.prepare_tunnel(self.device).await;
-        self.netlink.set_up(self.device).await.context("cannot bring the device up")?;
+        self.edge.bring_up().await?;
         self.apply();
-        self.sync_device().await;
+        self.sync_edge().await;
         let end =
             match self.last_device.missing.iter().find(|missing_prefix| missing_prefix.is_route) {
                 Some(missing_prefix) if self.last_device.carries_nothing() => {
@@ -163,7 +157,7 @@ impl Service {
             // Staged packets may still get a session.
             self.gateway.resume_initiating();
         }
-        self.routes.clear().await;
+        self.edge.clear_routes().await;
         self.gateway.drain(DRAIN_DEADLINE);
         info!("the gateway ended");
 
@@ -173,6 +167,7 @@ impl Service {
     async fn serve(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick_count = 0_u32;
         loop {
             select! {
                 action = signals.next() => match action {
@@ -200,13 +195,12 @@ impl Service {
                 }
                 changed = self.changes.next() => {
                     self.paths.handle_change(&changed);
-                    let wanted = &self.last_routes.wanted;
-                    if changed.is_about(self.device, |prefix| wanted.contains_key(prefix)) {
-                        self.sync_device().await;
+                    if self.edge.is_concerned(&changed) {
+                        self.sync_edge().await;
                     } else if !self.last_device.missing.is_empty() {
                         // A conflicting route may be gone without an event, as IPv4 routes are when their device is
                         // removed.
-                        self.is_device_sync_due = true;
+                        self.is_sync_due = true;
                     }
                 }
                 () = ready(()), if self.paths.is_due() => {
@@ -224,8 +218,10 @@ impl Service {
                     }
                     self.vmclock.check(|| self.gateway.renew_sessions());
                     self.gateway.free_retired();
-                    if self.is_device_sync_due || self.changes.is_closed() {
-                        self.sync_device().await;
+                    tick_count += 1;
+                    self.gateway.ask_nodes(tick_count.is_multiple_of(TICKS_UNTIL_ASKED));
+                    if self.is_sync_due || self.changes.is_closed() {
+                        self.sync_edge().await;
                     }
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
@@ -240,43 +236,17 @@ impl Service {
         }
     }
 
-    /// Handles changes of the device by others and restores what is missing: when it goes down, the kernel removes
-    /// its routes and its IPv6 addresses.
-    async fn sync_device(&mut self) {
-        self.is_device_sync_due = false;
-        let link = match self.netlink.link(self.device).await {
-            Ok(Some(link)) => link,
-            // The device was removed; the packet threads end too.
-            Ok(None) => return self.set_device(DeviceState::default()),
-            Err(error) => {
-                debug!(%error, "cannot read the state of the device");
-                self.is_device_sync_due = true;
-                return;
-            }
-        };
-        self.handle_link(&link);
-        let mut device = DeviceState { name: link.name, is_up: link.is_up, ..Default::default() };
-        if link.is_up {
-            match self.netlink.sync_addresses(self.device, &self.config.addresses).await {
-                Ok(errors) => device.missing.extend(errors.into_iter().map(MissingPrefix::from)),
-                Err(error) => {
-                    error!(%error, "cannot read the addresses of the device");
-                    self.is_device_sync_due = true;
-                }
-            }
-            let errors = self.sync_routes().await;
-            device.wanted_routes = self.last_routes.wanted.len();
-            for error in errors {
-                match MissingPrefix::of_route(error) {
-                    Ok(missing_prefix) => device.missing.push(missing_prefix),
-                    Err(error) => {
-                        error!("{:#}", anyhow::Error::from(error));
-                        self.is_device_sync_due = true;
-                    }
-                }
-            }
+    /// Handles changes of the edge by others, and restores what is missing.
+    async fn sync_edge(&mut self) {
+        let found = self.found_endpoints();
+        let Synced { link, state, is_due } = self.edge.sync(&self.config, &found).await;
+        self.is_sync_due = is_due;
+        if let Some(link) = link {
+            self.handle_link(&link);
         }
-        self.set_device(device);
+        if let Some(state) = state {
+            self.set_device(state);
+        }
     }
 
     /// Handles changes of the device's name and MTU, which belong to the host.
@@ -391,7 +361,7 @@ impl Service {
             info!(%public_key, grace = ?GRACE, "our key changed; the previous one stays valid for a while");
         }
         self.apply();
-        self.sync_device().await;
+        self.sync_edge().await;
         let changes = reload.peers;
         info!(
             added = ?changes.added,
@@ -417,6 +387,10 @@ impl Service {
             })
             .collect();
 
+        if let Some(overlay) = &self.config.overlay {
+            self.gateway.set_nodes(&overlay.nodes);
+            self.gateway.ask_nodes(false);
+        }
         self.gateway.apply(peers, self.config.table.clone().with_generation(self.generation));
         self.publish();
     }
@@ -472,11 +446,11 @@ impl Service {
         } else {
             return;
         };
-        if let Err(error) = self.netlink.set_mtu(self.device, wanted).await {
+        if let Err(error) = self.edge.set_mtu(wanted).await {
             return warn!(%error, mtu = wanted, "cannot change the MTU of the device");
         }
         self.grown_mtu = Some(wanted);
-        self.sync_device().await;
+        self.sync_edge().await;
     }
 
     /// The MTU of a device for the path to the peer; 0 if there is no path.
@@ -495,31 +469,7 @@ impl Service {
             self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
         }
         // Logs if the route to the new endpoint leads into the tunnel.
-        self.sync_device().await;
-    }
-
-    async fn sync_routes(&mut self) -> Vec<RouteError> {
-        let own = match self.netlink.addresses(Some(self.device)).await {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                warn!(%error, "cannot read the addresses of this host; routes may cover them");
-                Vec::new()
-            }
-        };
-        let routes = Routes::new(&self.config, &self.found_endpoints(), &own);
-        let known: BTreeSet<_> = self.last_routes.skipped.iter().collect();
-        for skipped in routes.skipped.iter().filter(|skipped| !known.contains(skipped)) {
-            warn!("{skipped}");
-        }
-        let known: BTreeSet<_> = self.last_routes.covering.iter().collect();
-        for covering in routes.covering.iter().filter(|covering| !known.contains(covering)) {
-            warn!("{covering}");
-        }
-
-        let errors = self.routes.sync(&routes.prefixes()).await;
-        self.last_routes = routes;
-
-        errors
+        self.sync_edge().await;
     }
 
     /// All resolved and learned endpoints.

@@ -55,7 +55,12 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
         | DropReason::PeerRemoved
         | DropReason::SourceRouted
         | DropReason::FragmentUnknown
-        | DropReason::RoutingLoop => None,
+        | DropReason::RoutingLoop
+        | DropReason::OverlaySource
+        | DropReason::OverlayVni
+        | DropReason::OverlayHeader
+        | DropReason::OverlayFrame
+        | DropReason::NoNode => None,
     }
 }
 

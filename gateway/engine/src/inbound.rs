@@ -77,6 +77,42 @@ impl Job {
     }
 }
 
+/// Takes the frames of a batch.
+pub trait FrameSink {
+    /// Writes all `frames`, in order. Their ranges refer to `bytes`. Reports the result for each packet with
+    /// [`Accounts::handle_frame`], or counts a drop.
+    fn write_frames<'a>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        bytes: &[u8],
+        accounts: &Accounts,
+    );
+}
+
+/// A sink that passes each frame to `write`, with the bytes its ranges refer to.
+pub const fn each_frame<F: FnMut(&Frame<'_>, &[u8], &Accounts)>(write: F) -> EachFrame<F> {
+    EachFrame(write)
+}
+
+/// The sink of [`each_frame`].
+#[derive(Debug)]
+pub struct EachFrame<F>(F);
+
+impl<F: FnMut(&Frame<'_>, &[u8], &Accounts)> FrameSink for EachFrame<F> {
+    #[inline]
+    fn write_frames<'a>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        bytes: &[u8],
+        accounts: &Accounts,
+    ) {
+        let Self(write) = self;
+        for frame in frames {
+            write(&frame, bytes, accounts);
+        }
+    }
+}
+
 /// The inbound direction. One thread owns it.
 #[derive(Debug)]
 pub struct Inbound {
@@ -176,7 +212,7 @@ impl Inbound {
         Some(Job { opening, slot, len: bytes.len(), stride, path, ecn })
     }
 
-    /// Takes the result of `job`, which has opened its message in `buffer`, and passes every frame to `write`, after
+    /// Takes the result of `job`, which has opened its message in `buffer`, and passes every frame to `sink`, after
     /// those that are still to be drained.
     ///
     /// The order of the messages of a session is the order of these calls and those of [`Self::handle_datagrams`].
@@ -188,10 +224,10 @@ impl Inbound {
         opened: &mut OpenedRun,
         now: Instant,
         out: &mut TransmitBatch,
-        mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts),
+        sink: &mut impl FrameSink,
     ) {
         let Job { opening, slot, len, path, ecn, .. } = job;
-        self.drain(&mut write);
+        self.drain_to(sink);
 
         let Self { forwarding, flows, accounts, coalescer, merge, .. } = self;
         let account = &accounts.inbound;
@@ -223,19 +259,18 @@ impl Inbound {
         };
         acceptor.accept_all(buffer, opened.packets());
 
-        for frame in coalescer.frames() {
-            write(&frame, buffer, accounts);
-        }
+        sink.write_frames(coalescer.frames(), buffer, accounts);
         coalescer.clear();
     }
 
-    /// Passes every frame of the batch to `write`, in order, with the bytes its ranges refer to; then clears the batch.
-    ///
-    /// `write` reports the result for each packet with [`Accounts::handle_frame`].
-    pub fn drain(&mut self, mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts)) {
-        for frame in self.coalescer.frames() {
-            write(&frame, self.packets.bytes(), &self.accounts);
-        }
+    /// Passes every frame of the batch to `write`, in order, as [`Self::drain_to`] does.
+    pub fn drain(&mut self, write: impl FnMut(&Frame<'_>, &[u8], &Accounts)) {
+        self.drain_to(&mut each_frame(write));
+    }
+
+    /// Passes the batch to `sink`, then clears it.
+    pub fn drain_to(&mut self, sink: &mut impl FrameSink) {
+        sink.write_frames(self.coalescer.frames(), self.packets.bytes(), &self.accounts);
 
         self.packets.clear();
         self.coalescer.clear();

@@ -58,6 +58,8 @@ pub struct Outbound {
     flows: Arc<Flows>,
     account: Arc<Counters>,
     icmp_errors: IcmpErrors,
+    /// The MTU, in bytes, of which nothing told the senders; `None` if the kernel of the device does.
+    mtu: Option<u16>,
 }
 
 /// What the caller still has to do for a frame.
@@ -85,7 +87,14 @@ impl Outbound {
             flows,
             account,
             icmp_errors: IcmpErrors::new(settings.seed, settings.start),
+            mtu: None,
         }
+    }
+
+    /// Sets the MTU in bytes that senders of longer packets are told; `None` if no such packet is read, because the kernel
+    /// has told the senders. Without it only the path to a peer limits packets.
+    pub const fn set_mtu(&mut self, mtu: Option<u16>) {
+        self.mtu = mtu;
     }
 
     /// Takes one frame from the device: a virtio header, and a packet of up to 64 KiB that is to be segmented as the
@@ -127,7 +136,7 @@ impl Outbound {
         out: &mut TransmitBatch,
         sealing: Sealing<'_>,
     ) -> Handled<'a> {
-        let Self { forwarding, flows, account, icmp_errors } = self;
+        let Self { forwarding, flows, account, icmp_errors, mtu } = self;
 
         let context = Context {
             forwarding: forwarding.load(),
@@ -135,7 +144,7 @@ impl Outbound {
             flow_access: FlowAccess::Update,
             now: flows.tick(now),
         };
-        let routed = match route(&context, icmp_errors, virtio, frame, now) {
+        let routed = match route(&context, icmp_errors, *mtu, virtio, frame, now) {
             Ok(routed) => routed,
             Err(Dropped { reason, packets, bytes }) => {
                 account.packets_in.add(packets);
@@ -192,44 +201,80 @@ impl Outbound {
 
     /// Writes a frame for this cluster back to the device, with its virtio header, and counts its packets. A frame that
     /// the device refuses, as some kernels do although they have accepted the offload, is written packet by packet.
-    /// `write` returns whether the device accepted the write.
+    /// `write` returns why a packet was not written.
     pub fn handle_hairpin(
         &self,
         virtio: &VirtioHeader,
         frame: &mut [u8],
-        mut write: impl FnMut(&VirtioHeader, &[u8]) -> bool,
+        mut write: impl FnMut(&VirtioHeader, &[u8]) -> Result<(), DropReason>,
     ) {
-        let count = |packets: usize, bytes: usize, is_written: bool| {
+        let count = |packets: usize, bytes: usize, written: Result<(), DropReason>| {
             let Self { account, .. } = self;
             let (packets, bytes) = (as_u64(packets), as_u64(bytes));
             account.packets_in.add(packets);
             account.bytes_in.add(bytes);
-            if is_written {
-                account.packets_out.add(packets);
-                account.bytes_out.add(bytes);
-            } else {
-                account.count_drops(DropReason::WriteFailed, packets);
+            match written {
+                Ok(()) => {
+                    account.packets_out.add(packets);
+                    account.bytes_out.add(bytes);
+                }
+                Err(reason) => account.count_drops(reason, packets),
             }
         };
-        let is_written = write(virtio, frame);
+        let written = write(virtio, frame);
         let len = frame.len();
-        let header = Header::parse(frame).ok().filter(|_| virtio.gso != Gso::None);
+        let is_offloaded = virtio.gso != Gso::None || virtio.needs_checksum;
+        let header = Header::parse(frame).ok().filter(|_| is_offloaded);
         let segments = header.and_then(|header| Segments::new(frame, virtio, &header).ok());
         match segments {
-            Some(mut segments) if !is_written => {
+            Some(mut segments) if written.is_err() => {
                 while let Some(packet) = segments.next_segment() {
                     count(1, packet.len(), write(&VirtioHeader::default(), packet));
                 }
             }
-            Some(segments) => count(segments.count(), segments.total_bytes(), is_written),
-            None => count(1, len, is_written),
+            Some(segments) => count(segments.count(), segments.total_bytes(), written),
+            None => count(1, len, written),
         }
     }
 
-    /// Counts a frame with an invalid virtio header.
-    pub fn handle_unreadable_frame(&self) {
-        self.account.packets_in.add(1);
-        self.account.count_drops(DropReason::Malformed, 1);
+    /// Counts what was read but is no frame for [`Self::handle_frame`].
+    pub fn handle_unread(&self, unread: Unread) {
+        let Self { account, .. } = self;
+        let Unread { outcome, packets, bytes } = unread;
+        account.packets_in.add(packets);
+        account.bytes_in.add(bytes);
+        match outcome {
+            Outcome::Answered => account.protocol_messages.add(packets),
+            Outcome::Dropped(reason) => account.count_drops(reason, packets),
+        }
+    }
+}
+
+/// Packets from the cluster side that were read but are not to be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// What became of them.
+    pub outcome: Outcome,
+    /// Their number.
+    pub packets: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+/// What became of packets that are not to be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// They were messages of the overlay itself, and were answered if they asked.
+    Answered,
+    /// They were dropped.
+    Dropped(DropReason),
+}
+
+impl Unread {
+    /// One packet of `bytes` that was dropped.
+    #[must_use]
+    pub const fn dropped(reason: DropReason, bytes: u64) -> Self {
+        Self { outcome: Outcome::Dropped(reason), packets: 1, bytes }
     }
 }
 
@@ -335,6 +380,7 @@ enum Routed<'a> {
 fn route<'a>(
     context: &Context<'a>,
     icmp_errors: &mut IcmpErrors,
+    mtu: Option<u16>,
     virtio: &VirtioHeader,
     frame: &mut [u8],
     now: Instant,
@@ -362,7 +408,7 @@ fn route<'a>(
     if peer.is_some() && hop_limit == Some(0) {
         return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
     }
-    let disposition = match peer.and_then(|(peer, _)| too_big(peer, virtio, frame, &header)) {
+    let disposition = match peer.and_then(|(peer, _)| too_big(peer, mtu, virtio, frame, &header)) {
         // The packet is still sent, in fragments. The error quotes it, so it is written before the translation.
         Some(cause) if icmp_errors.prepare_cause(frame, cause, now) => Disposition::Reply,
         Some(_) | None => Disposition::Taken,
@@ -379,10 +425,16 @@ fn route<'a>(
     Ok(Routed::Peer { peer, header, outer, disposition })
 }
 
-/// The ICMP error for the sender of a frame whose packets exceed the path MTU to `peer`.
+/// The ICMP error for the sender of a frame whose packets exceed the path MTU to `peer`, or `mtu`.
 #[inline]
-fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
-    let path_mtu = peer.path_mtu_bytes()?;
+fn too_big(
+    peer: &Peer,
+    mtu: Option<u16>,
+    virtio: &VirtioHeader,
+    frame: &[u8],
+    header: &Header,
+) -> Option<Cause> {
+    let path_mtu = [peer.path_mtu_bytes(), mtu].into_iter().flatten().min()?;
     // An IPv6 packet of this size must pass every link (RFC 8200 section 5).
     let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
     let len = longest_packet(frame, virtio, header)?;
@@ -435,11 +487,11 @@ mod tests {
             let mut written = Vec::new();
 
             outbound.handle_hairpin(&virtio, &mut frame, |virtio, packet| {
-                let is_taken = virtio.gso == Gso::None || !refused;
-                if is_taken {
-                    written.push(packet.to_vec());
+                if refused && virtio.gso != Gso::None {
+                    return Err(DropReason::WriteFailed);
                 }
-                is_taken
+                written.push(packet.to_vec());
+                Ok(())
             });
 
             let packets = cut(&whole, MSS.into());
@@ -455,11 +507,11 @@ mod tests {
     fn unwritable_hairpin_frame_counts_all_packets() {
         let (outbound, mut frame) = (outbound(), frame());
 
-        outbound.handle_hairpin(&offload(), &mut frame, |_, _| false);
+        outbound.handle_hairpin(&offload(), &mut frame, |_, _| Err(DropReason::NoNode));
 
         let account = outbound.account.snapshot();
         assert_eq!((account.packets_in, account.packets_out), (3, 0));
-        assert_eq!(account.drops(DropReason::WriteFailed), 3);
+        assert_eq!(account.drops(DropReason::NoNode), 3);
     }
 
     /// The reduced hop limit is for packets that go into a tunnel.

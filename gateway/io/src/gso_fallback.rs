@@ -17,6 +17,7 @@
 //! [`GsoRefusals::is_any`] ignores destinations that are out of use: without sends they are never tried again, and
 //! nothing is slower because of them. The packet path needs no clock for that: a slot in use changes.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -74,6 +75,34 @@ impl GsoRefusals {
                 slot.store(left - 1, Ordering::Relaxed);
                 SendMode::OneByOne
             }
+        }
+    }
+
+    /// Whether the `error` of a send to `remote` in this `mode` means that the kernel refused to segment, so that the
+    /// datagrams must be sent one by one. Remembers that the route refuses.
+    ///
+    /// `EIO`: the route does not support it. `EINVAL` and `EMSGSIZE`: a datagram exceeds the path MTU and must be
+    /// fragmented.
+    pub(super) fn handle_error(
+        &self,
+        error: &io::Error,
+        remote: SocketAddr,
+        mode: SendMode,
+    ) -> bool {
+        match error.raw_os_error() {
+            Some(libc::EIO) => {
+                self.handle_refused(remote);
+                if mode == SendMode::Offload {
+                    tracing::warn!(
+                        %remote,
+                        "the kernel refuses to segment UDP: sending one by one, which is slower; \
+                         look for checksum offload of the device and for IPsec policies"
+                    );
+                }
+                true
+            }
+            Some(libc::EINVAL | libc::EMSGSIZE) => true,
+            _ => false,
         }
     }
 

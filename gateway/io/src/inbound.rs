@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::clock;
+use super::edge::{Edge as _, EdgeSink};
 use super::handshakes::Relay;
 use super::pool::Openers;
 use super::pool::openers::OpenSlot;
@@ -65,7 +66,7 @@ pub(super) fn run(
                 Err(_) => return,
             };
             let now = clock::now();
-            direction.inbound.set_merge(shared.tun.merge());
+            direction.inbound.set_merge(shared.edge.merge());
             if openers.has_backlog(count) {
                 direction.handle_backlog(&mut buffer, count, &mut openers, now);
             } else {
@@ -74,7 +75,7 @@ pub(super) fn run(
                 }
             }
             direction.relay.wake();
-            shared.tun.write_all(&mut direction.inbound);
+            shared.edge.write_all(&mut direction.inbound);
             direction.send();
         }
         openers.finish(|slot| direction.handle_opened(slot));
@@ -126,16 +127,8 @@ impl Direction<'_> {
         let Self { shared, inbound, batch, .. } = self;
         let Some((job, buffer, opened)) = slot.take() else { return };
 
-        inbound.handle_opened(
-            job,
-            buffer,
-            opened,
-            clock::now(),
-            batch,
-            |frame, bytes, accounts| {
-                shared.tun.write_frame(frame, bytes, accounts);
-            },
-        );
+        let mut sink = EdgeSink(&shared.edge);
+        inbound.handle_opened(job, buffer, opened, clock::now(), batch, &mut sink);
     }
 
     fn send(&mut self) {

@@ -3,12 +3,14 @@
 //! [`Gateway`] is the interface: it is started once, and each configuration is applied to it.
 
 mod clock;
+mod edge;
 mod gso_fallback;
 mod handshakes;
 mod inbound;
 mod memory;
 mod monitor;
 mod outbound;
+pub mod overlay;
 mod pool;
 mod steering;
 mod sys;
@@ -30,6 +32,8 @@ use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
 use clock::Calendar;
+use edge::{ClusterEdge, Edge as _};
+use overlay::Overlay;
 use strait_engine::{Control, Engine, Forwarding};
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
@@ -46,14 +50,23 @@ pub use strait_engine::PeerConfig;
 /// How often a draining gateway checks for staged packets.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
+/// The cluster side of a gateway.
+#[derive(Clone, Debug)]
+pub enum EdgeSettings {
+    /// A TUN device to create, with a name of at most 15 bytes. Needs CAP_NET_ADMIN.
+    Device(String),
+    /// An overlay to end on UDP sockets. Needs no capability.
+    Overlay(overlay::Settings),
+}
+
 /// Settings that do not change while a gateway runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the TUN device to create, at most 15 bytes.
-    pub interface: String,
+    /// The cluster side.
+    pub edge: EdgeSettings,
     /// UDP port to listen on; 0 lets the kernel choose.
     pub listen_port: u16,
-    /// MTU of the device in bytes.
+    /// MTU of the device, or of the cluster side, in bytes.
     pub mtu_bytes: u16,
     /// Offloads to use if the kernel supports them.
     pub offload: Offload,
@@ -171,15 +184,22 @@ struct Thread {
 }
 
 impl Gateway {
-    /// Creates the device and the socket and starts the threads, without peers. The device has no addresses and is
-    /// down: the caller configures it.
+    /// Creates the device or the overlay and the socket, and starts the threads, without peers. A device has no addresses
+    /// and is down: the caller configures it.
     ///
     /// # Errors
     ///
     /// [`StartError`], which names the failed operation and the remedy. Nothing is left behind.
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
-        let tun = Tun::create(settings)?;
+        let edge = match &settings.edge {
+            EdgeSettings::Device(interface) => {
+                ClusterEdge::Device(Tun::create(interface, settings)?)
+            }
+            EdgeSettings::Overlay(overlay) => {
+                ClusterEdge::Overlay(Overlay::bind(overlay, settings.mtu_bytes, settings.offload)?)
+            }
+        };
         let mut environment = Environment::new(clock::epoch(), settings.mtu_bytes);
         if !settings.offload.vector_aead {
             environment.lanes = Lanes::none();
@@ -199,7 +219,7 @@ impl Gateway {
         control.set_spare_port(udp.spare_port());
 
         let shared = Arc::new(Shared {
-            tun,
+            edge,
             udp: ArcSwap::from(udp),
             accounts: control.accounts().clone(),
             forwarding: forwarding.clone(),
@@ -238,9 +258,9 @@ impl Gateway {
             let udp = Arc::clone(&udp);
             move |shared| inbound::run(&shared, inbound, udp, wait, relay, workers)
         })?);
-        let (wait, waker) = wait_for(shared.tun.queues())?;
+        let (wait, waker) = wait_for(shared.edge.inputs())?;
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
-            outbound::run(&shared, outbound, wait, workers);
+            outbound::run(&shared, outbound, shared.edge.reader(), wait, workers);
         })?);
 
         Ok(gateway)
@@ -386,8 +406,26 @@ impl Gateway {
         self.shared.is_initiating.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the MTU of the device in bytes, which limits packets and the padding of transport data.
+    /// Puts `nodes` in force for the overlay, from the next batch on. Does nothing with a device.
+    pub fn set_nodes(&self, nodes: &[overlay::Node]) {
+        if let Some(overlay) = self.shared.edge.overlay() {
+            overlay.set_nodes(nodes);
+        }
+    }
+
+    /// Asks the nodes of the overlay for their stations: those that were not heard yet, or with `asks_again` all without a
+    /// configured one. Call it regularly. Does nothing with a device.
+    pub fn ask_nodes(&self, asks_again: bool) {
+        if let Some(overlay) = self.shared.edge.overlay() {
+            overlay.ask_nodes(asks_again);
+        }
+    }
+
+    /// Sets the MTU of the device or the overlay in bytes, which limits packets and the padding of transport data.
     pub fn set_device_mtu(&self, bytes: u16) {
+        if let Some(overlay) = self.shared.edge.overlay() {
+            overlay.set_mtu(bytes);
+        }
         self.shared.mtu_bytes.store(bytes, Ordering::Relaxed);
         self.environment.mtu.store(bytes, Ordering::Relaxed);
     }
@@ -502,6 +540,16 @@ pub enum StartError {
         "cannot listen on UDP port {port}: another process uses it, choose another listen_port"
     )]
     Port {
+        port: u16,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The port of the overlay is taken.
+    #[error(
+        "cannot listen on UDP port {port} for the overlay: another process or a VXLAN device of the kernel uses it, \
+         choose another port"
+    )]
+    OverlayPort {
         port: u16,
         #[source]
         source: std::io::Error,

@@ -9,6 +9,7 @@ use remap::{Reader, masquerade};
 
 use super::Offload;
 use super::clock::{self, Calendar};
+use super::edge::Edge as _;
 use super::worker::Shared;
 use strait_engine::Forwarding;
 use strait_engine::explain::{self, Explanation, Question, QuestionError, Situation};
@@ -30,13 +31,13 @@ impl Monitor {
     #[must_use]
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { tun, udp, accounts, flows, calendar, is_alive, .. } = &*self.shared;
+        let Shared { edge, udp, accounts, flows, calendar, is_alive, .. } = &*self.shared;
         let udp = udp.load();
         let peers: Vec<_> = forwarding
             .named_peers()
             .map(|(name, peer)| peer_status(name, peer, calendar))
             .collect();
-        let merge = tun.merge();
+        let merge = edge.merge();
 
         Status {
             listen_port: udp.port(),
@@ -47,7 +48,7 @@ impl Monitor {
             offload: Offload {
                 tun_tso: merge.tcp,
                 tun_uso: merge.udp,
-                tun_udp_tunnel: tun.has_overlay_offload(),
+                tun_udp_tunnel: edge.has_overlay_offload(),
                 udp_gso: udp.segments(),
                 udp_gro: udp.coalesces(),
                 udp_steering: udp.steers(),

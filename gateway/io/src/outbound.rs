@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock;
+use super::edge::{Edge as _, FrameBuffer, FrameReader, Read};
 use super::pool::Sealers;
-use super::tun::FrameBuffer;
 use super::tun::turns::{Turn, Turns};
 use super::worker::{ExitGuard, Shared, Sink, Wait, start};
 use strait_engine::Outbound;
-use strait_engine::outbound::Disposition;
+use strait_engine::outbound::{Disposition, Unread};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::virtio::VirtioHeader;
 
@@ -27,8 +27,14 @@ const FLUSH_AT_BYTES: usize = 60 * 1024;
 /// long time.
 const MAX_FRUITLESS_FRAMES: u32 = 16;
 
-/// Runs the thread until it is stopped or the device is gone. Under backlog up to `workers` more threads seal for it.
-pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, workers: usize) {
+/// Runs the thread until it is stopped or `reader` fails. Under backlog up to `workers` more threads seal for it.
+pub(super) fn run(
+    shared: &Arc<Shared>,
+    outbound: Outbound,
+    mut reader: impl FrameReader,
+    mut wait: Wait,
+    workers: usize,
+) {
     let _guard = ExitGuard(shared);
     let mut frame = FrameBuffer::new();
     let start = |worker| start(shared, "sealer", worker);
@@ -38,6 +44,7 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
 
     while !shared.is_stopping() {
         wait.wait();
+        direction.outbound.set_mtu(shared.edge.mtu());
         wait.readable().for_each(|queue| turns.handle_readable(queue));
         while !shared.is_stopping() {
             let Some(turn) = turns.next() else {
@@ -47,12 +54,12 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
                 look(&mut wait, &mut turns);
                 continue;
             };
-            match read_turn(shared, turn, &mut frame, &mut direction) {
+            match read_turn(shared, &mut reader, turn, &mut frame, &mut direction) {
                 Ok(true) => turns.handle_empty(turn.queue),
                 Ok(false) => turns.handle_rest(turn.queue),
                 Err(error) => {
                     direction.handle_idle();
-                    tracing::error!(%error, "the TUN device cannot be read any more");
+                    tracing::error!(%error, "the cluster side cannot be read any more");
                     return;
                 }
             }
@@ -73,18 +80,19 @@ fn look(wait: &mut Wait, turns: &mut Turns) {
 /// Reads a queue for a turn. Returns whether it is empty.
 fn read_turn(
     shared: &Shared,
+    reader: &mut impl FrameReader,
     mut turn: Turn,
     frame: &mut FrameBuffer,
     direction: &mut Direction<'_, Shared>,
 ) -> io::Result<bool> {
     loop {
-        let len = match shared.tun.read(turn.queue, frame) {
-            Ok(Some((virtio, len))) => {
+        let len = match reader.read(turn.queue, frame) {
+            Ok(Read::Packet(virtio, len)) => {
                 handle(shared, &virtio, len, frame, direction);
                 len
             }
-            Ok(None) => {
-                direction.handle_unreadable_frame();
+            Ok(Read::Unread(unread)) => {
+                direction.handle_unread(unread);
                 0
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
@@ -112,12 +120,12 @@ fn handle(
         Disposition::Taken => {}
         Disposition::Hairpin => {
             let packet = frame.packet_mut().get_mut(..len).unwrap_or_default();
-            let write = |virtio: &_, packet: &_| shared.tun.write(virtio, packet);
+            let write = |virtio: &_, packet: &_| shared.edge.write(virtio, packet);
             outbound.handle_hairpin(virtio, packet, write);
         }
         Disposition::Reply => {
             let reply = outbound.reply();
-            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
+            let is_written = shared.edge.write(&VirtioHeader::default(), reply).is_ok();
             outbound.handle_reply(is_written);
         }
     }
@@ -181,9 +189,9 @@ impl<'a, S: Sink> Direction<'a, S> {
         disposition
     }
 
-    /// The device returned a frame without a packet.
-    pub(super) fn handle_unreadable_frame(&mut self) {
-        self.outbound.handle_unreadable_frame();
+    /// What was read is no packet to forward.
+    pub(super) fn handle_unread(&mut self, unread: Unread) {
+        self.outbound.handle_unread(unread);
         self.handle_fruitless();
     }
 

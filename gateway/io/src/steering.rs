@@ -73,21 +73,23 @@ pub(super) fn join(first: &Socket, address: &SockAddr) -> io::Result<[Socket; St
 }
 
 fn others(first: &Socket, address: &SockAddr) -> io::Result<[Socket; Steered::COUNT]> {
-    let domain = first.domain()?;
-    let other = || {
-        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-        if domain == Domain::IPV6 {
-            socket.set_only_v6(false)?;
-        }
-        socket.set_reuse_port(true)?;
-        socket.bind(address)?;
-
-        io::Result::Ok(socket)
-    };
-    let others = [other()?, other()?];
+    let others = [bind_beside(address)?, bind_beside(address)?];
     sys::steer(first.as_fd(), &PROGRAM)?;
 
     Ok(others)
+}
+
+/// Binds another socket to `address`, that of a socket which shares its port.
+pub(super) fn bind_beside(address: &SockAddr) -> io::Result<Socket> {
+    let domain = Domain::from(i32::from(address.family()));
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.bind(address)?;
+
+    Ok(socket)
 }
 
 /// Loads the length of the datagram.

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "DESIGN.md decision 11: this module is the one exception")]
 #![expect(clippy::as_conversions, reason = "lengths and constants of the C interface")]
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -178,15 +178,27 @@ pub(super) struct Send<'a> {
 /// That of `sendmsg`. `EIO` and `EINVAL` may mean that the kernel cannot segment; `EINVAL` and `ENETUNREACH`, among
 /// others, that it cannot send from that source.
 pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
+    send_parts(socket, &[IoSlice::new(send.bytes)], send)
+}
+
+/// Sends `parts`, one after the other, in place of the bytes of `send`, on a blocking socket.
+///
+/// # Errors
+///
+/// Those of [`send`](self::send()).
+pub(super) fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    send: Send<'_>,
+) -> io::Result<()> {
     let mut control = EMPTY_CONTROL;
-    let mut slice =
-        libc::iovec { iov_base: send.bytes.as_ptr().cast_mut().cast(), iov_len: send.bytes.len() };
     // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_name = send.destination.as_ptr().cast_mut().cast();
     message.msg_namelen = send.destination.len();
-    message.msg_iov = &raw mut slice;
-    message.msg_iovlen = 1;
+    // An `IoSlice` has the layout of an `iovec`.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
     message.msg_controllen = encode_control(&mut control, send) as _;
     // After the last use of `control` itself: a use would invalidate a pointer made before.
     message.msg_control = (&raw mut control).cast();
@@ -313,9 +325,9 @@ impl Message {
 /// # Errors
 ///
 /// That of `recvmmsg`; `WouldBlock` if there is no message.
-pub(super) fn receive<const N: usize>(
+pub(super) fn receive<B: AsMut<[u8]>, const N: usize>(
     socket: BorrowedFd<'_>,
-    buffers: &mut [Box<[u8]>; N],
+    buffers: &mut [B; N],
     messages: &mut [Message; N],
 ) -> io::Result<usize> {
     let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
@@ -329,6 +341,7 @@ pub(super) fn receive<const N: usize>(
     for (((buffer, slice), name), (control, header)) in
         buffers.zip(controls.iter_mut().zip(&mut headers))
     {
+        let buffer = buffer.as_mut();
         *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         header.msg_hdr.msg_name = name.as_mut_ptr().cast();
         header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;

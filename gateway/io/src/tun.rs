@@ -14,7 +14,7 @@ pub(super) mod turns;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -25,18 +25,15 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use super::edge::{Edge, FrameBuffer, FrameReader, Read};
 use super::sys;
 use super::{Settings, StartError};
-use strait_engine::{Accounts, Inbound};
+use strait_engine::Accounts;
+use strait_engine::outbound::Unread;
+use strait_packet::DropReason;
 use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VIRTIO_LEN_MIN, VirtioHeader};
-
-/// The largest frame that the kernel returns: a virtio header and a packet of maximum length.
-const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
-
-/// Puts the packet behind the virtio header on a 16-byte boundary.
-const ALIGNMENT_PAD_BYTES: usize = 8;
 
 /// Slices of one vectored write: virtio header, packet header, and payloads of the segments.
 const MAX_SLICES: usize = MAX_SEGMENTS + 2;
@@ -60,11 +57,11 @@ pub(super) struct Tun {
 
 impl Tun {
     /// Creates the device, without addresses and down.
-    pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
-        let name = settings.interface.clone();
+    pub(super) fn create(interface: &str, settings: &Settings) -> Result<Arc<Self>, StartError> {
+        let name = interface.to_owned();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => StartError::NoTun { source },
-            _ => StartError::Device { interface: settings.interface.clone(), source },
+            _ => StartError::Device { interface: interface.to_owned(), source },
         };
 
         let reserved_name = reserve(&name).map_err(failed)?;
@@ -101,11 +98,6 @@ impl Tun {
         }))
     }
 
-    /// The queues, for waiting.
-    pub(super) fn queues(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.queues.iter().map(AsFd::as_fd)
-    }
-
     /// The queue of the flow of `packet`, for writing.
     #[inline]
     fn queue_of(&self, packet: &[u8]) -> io::Result<&File> {
@@ -114,63 +106,10 @@ impl Tun {
         self.queues.get(queue).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Kinds of merged frames that the kernel accepts.
-    pub(super) fn merge(&self) -> Merge {
-        Merge {
-            tcp: self.merges_tcp.load(Ordering::Relaxed),
-            udp: self.merges_udp.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Whether frames of overlays arrive unsegmented.
-    pub(super) const fn has_overlay_offload(&self) -> bool {
-        self.has_overlay_offload
-    }
-
-    /// Reads one frame of a queue without waiting. Returns its virtio header and the length of its packet; `None` if it
-    /// holds no packet.
+    /// Writes a merged frame.
     ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if there is no frame; any other error means that the device is gone or down.
-    pub(super) fn read(
-        &self,
-        queue: usize,
-        buffer: &mut FrameBuffer,
-    ) -> io::Result<Option<(VirtioHeader, usize)>> {
-        let room = buffer.bytes.get_mut(ALIGNMENT_PAD_BYTES..).unwrap_or_default();
-        let mut queue = self.queues.get(queue).ok_or(io::ErrorKind::NotConnected)?;
-        let len = match queue.read(room) {
-            Err(error) if is_dropped_frame(&error) => return Ok(None),
-            result => result?,
-        };
-
-        let frame = room.get(..len).unwrap_or_default();
-        Ok(VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN)))
-    }
-
-    /// Writes one frame. Returns whether the kernel accepted it.
-    pub(super) fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> bool {
-        self.write_parts(packet, &[IoSlice::new(&virtio.to_bytes()), IoSlice::new(packet)]).is_ok()
-    }
-
-    /// Writes all frames of the batch and counts them.
-    pub(super) fn write_all(&self, inbound: &mut Inbound) {
-        inbound.drain(|frame, bytes, accounts| self.write_frame(frame, bytes, accounts));
-    }
-
-    /// Writes one frame and counts it.
-    ///
-    /// If the kernel refuses a merged frame, it is written again packet by packet, and frames of its kind are no longer
-    /// merged: some kernels accept the offload and then refuse the frames.
-    pub(super) fn write_frame(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
-        if frame.packet_count() > 1 {
-            self.write_merged(frame, bytes, accounts);
-        } else {
-            self.write_members(frame, bytes, accounts);
-        }
-    }
-
+    /// If the kernel refuses it, it is written again packet by packet, and frames of its kind are no longer merged: some
+    /// kernels accept the offload and then refuse the frames.
     fn write_merged(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
         let virtio = frame.virtio().to_bytes();
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
@@ -224,6 +163,70 @@ impl Tun {
     }
 }
 
+impl Edge for Tun {
+    /// The queues of the device.
+    fn inputs(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// The kernel of the device tells senders what exceeds its MTU.
+    fn mtu(&self) -> Option<u16> {
+        None
+    }
+
+    /// Kinds of merged frames that the kernel accepts.
+    fn merge(&self) -> Merge {
+        Merge {
+            tcp: self.merges_tcp.load(Ordering::Relaxed),
+            udp: self.merges_udp.load(Ordering::Relaxed),
+        }
+    }
+
+    fn has_overlay_offload(&self) -> bool {
+        self.has_overlay_offload
+    }
+
+    fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> Result<(), DropReason> {
+        let virtio = virtio.to_bytes();
+        let parts = [IoSlice::new(&virtio), IoSlice::new(packet)];
+
+        self.write_parts(packet, &parts).map_or(Err(DropReason::WriteFailed), |_| Ok(()))
+    }
+
+    #[inline]
+    fn write_frames<'a>(
+        &self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        bytes: &[u8],
+        accounts: &Accounts,
+    ) {
+        for frame in frames {
+            if frame.packet_count() > 1 {
+                self.write_merged(&frame, bytes, accounts);
+            } else {
+                self.write_members(&frame, bytes, accounts);
+            }
+        }
+    }
+}
+
+impl FrameReader for Arc<Tun> {
+    /// An error other than `WouldBlock` means that the device is gone or down.
+    fn read(&mut self, queue: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
+        let unreadable = Read::Unread(Unread::dropped(DropReason::Malformed, 0));
+        let room = buffer.frame_mut();
+        let mut queue = self.queues.get(queue).ok_or(io::ErrorKind::NotConnected)?;
+        let len = match io::Read::read(&mut queue, room) {
+            Err(error) if is_dropped_frame(&error) => return Ok(unreadable),
+            result => result?,
+        };
+
+        let frame = room.get(..len).unwrap_or_default();
+        let parsed = VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN));
+        Ok(parsed.map_or(unreadable, |(virtio, len)| Read::Packet(virtio, len)))
+    }
+}
+
 impl Drop for Tun {
     /// A device of the administrator remains: another program expects the shortest header.
     fn drop(&mut self) {
@@ -236,23 +239,6 @@ impl Drop for Tun {
 impl fmt::Debug for Tun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tun").field("queues", &self.queues).field("merge", &self.merge()).finish()
-    }
-}
-
-/// A buffer for one frame.
-#[derive(Debug)]
-pub(super) struct FrameBuffer {
-    bytes: Box<[u8]>,
-}
-
-impl FrameBuffer {
-    pub(super) fn new() -> Self {
-        Self { bytes: vec![0; ALIGNMENT_PAD_BYTES + MAX_FRAME_BYTES].into_boxed_slice() }
-    }
-
-    /// The packet that was read, and the unused rest of the buffer.
-    pub(super) fn packet_mut(&mut self) -> &mut [u8] {
-        self.bytes.get_mut(ALIGNMENT_PAD_BYTES + VIRTIO_LEN..).unwrap_or_default()
     }
 }
 

@@ -9,7 +9,7 @@
 //! [`steering`](super::steering)). Nothing is sent from those.
 
 mod buffer;
-mod socket;
+pub(super) mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -274,7 +274,7 @@ impl Udp {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
             let sent = sys::send(socket.as_fd(), sys::Send { segment_bytes, ..send });
             match sent {
-                Err(error) if self.is_refusal(&error, remote, mode) => {}
+                Err(error) if self.refusals.handle_error(&error, remote, mode) => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
                     if mode == SendMode::Trial {
@@ -289,28 +289,6 @@ impl Udp {
         send_each(bytes.chunks(transmit.segment_bytes.max(1)), |bytes| {
             sys::send(socket.as_fd(), sys::Send { bytes, ..send })
         })
-    }
-
-    /// Whether the kernel refused to segment, so that the datagrams must be sent one by one.
-    ///
-    /// `EIO`: the route does not support it, see [`gso_fallback`](super::gso_fallback).
-    /// `EINVAL` and `EMSGSIZE`: a datagram exceeds the path MTU and must be fragmented.
-    fn is_refusal(&self, error: &io::Error, remote: SocketAddr, mode: SendMode) -> bool {
-        match error.raw_os_error() {
-            Some(libc::EIO) => {
-                self.refusals.handle_refused(remote);
-                if mode == SendMode::Offload {
-                    tracing::warn!(
-                        %remote,
-                        "the kernel refuses to segment UDP: sending one by one, which is slower; \
-                         look for checksum offload of the device and for IPsec policies"
-                    );
-                }
-                true
-            }
-            Some(libc::EINVAL | libc::EMSGSIZE) => true,
-            _ => false,
-        }
     }
 
     fn destination(&self, address: SocketAddr) -> SockAddr {

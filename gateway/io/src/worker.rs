@@ -18,8 +18,8 @@ use remap::Reader;
 use tokio::sync::Notify;
 
 use super::clock::Calendar;
+use super::edge::ClusterEdge;
 use super::pool::{self, Slot, Work};
-use super::tun::Tun;
 use super::udp::Udp;
 use strait_engine::{Accounts, Flows, Forwarding};
 use strait_packet::buffer::TransmitBatch;
@@ -32,7 +32,7 @@ const EVENTS: usize = 64;
 /// State that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) tun: Arc<Tun>,
+    pub(super) edge: ClusterEdge,
     /// The socket in use. A change of the port replaces it.
     pub(super) udp: ArcSwap<Udp>,
     pub(super) accounts: Accounts,

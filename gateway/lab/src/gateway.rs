@@ -37,6 +37,9 @@ pub struct GatewayConfig {
     /// Prefixes of the own cluster, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterSection>,
+    /// Nodes in place of a device, if configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<OverlaySection>,
     /// In the order of the file.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerSection>,
@@ -82,6 +85,29 @@ pub struct ClusterSection {
     /// Hosts with an external address of their own.
     #[serde(rename = "host_map")]
     pub host_maps: Vec<HostMapSection>,
+}
+
+/// `[overlay]`
+#[derive(Clone, Debug, Serialize)]
+pub struct OverlaySection {
+    /// `vxlan` or `geneve`.
+    pub encapsulation: &'static str,
+    /// UDP port of the gateway and the nodes.
+    pub port: u16,
+    /// The identifier of the virtual network.
+    pub vni: u32,
+    /// The nodes.
+    #[serde(rename = "node")]
+    pub nodes: Vec<NodeSection>,
+}
+
+/// `[[overlay.node]]`
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeSection {
+    /// Outer address.
+    pub address: IpAddr,
+    /// The prefixes of its pods.
+    pub pods: Vec<IpNet>,
 }
 
 /// `[[cluster.host_map]]`
@@ -171,8 +197,15 @@ impl GatewayConfig {
                 offload: changed(Offload::ON),
             },
             cluster: None,
+            overlay: None,
             peers: Vec::new(),
         }
+    }
+
+    /// Ends an overlay in the process in place of a device, which has the addresses of the gateway.
+    pub fn set_overlay(&mut self, overlay: OverlaySection) {
+        self.gateway.addresses.clear();
+        self.overlay = Some(overlay);
     }
 
     /// The path of the admin socket.

@@ -36,7 +36,8 @@ use nix::time::{ClockId, clock_gettime};
 
 pub use clean_up::CleanUp;
 pub use gateway::{
-    ClusterSection, GatewayConfig, GatewayProcess, HostMapSection, PeerSection, RemapSection,
+    ClusterSection, GatewayConfig, GatewayProcess, HostMapSection, NodeSection, OverlaySection,
+    PeerSection, RemapSection,
 };
 pub use layout::{Layout, Realm, Side, Underlay};
 pub use netns::Namespace;

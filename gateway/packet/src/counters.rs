@@ -48,8 +48,8 @@ pub struct Counters {
     pub packets_out: Counter,
     /// Bytes of [`Self::packets_out`]. Outbound these are UDP payload bytes.
     pub bytes_out: Counter,
-    /// Inbound only: accepted messages of the protocol that carry no packet: handshakes, cookie
-    /// replies, keepalives.
+    /// Accepted messages that carry no packet. Inbound: handshakes, cookie replies, keepalives. Outbound: address
+    /// resolution of an overlay.
     pub protocol_messages: Counter,
     /// Outbound only: ICMP errors sent for dropped packets. Not part of the balance: the packet is counted as
     /// a drop.

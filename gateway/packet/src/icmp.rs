@@ -67,6 +67,23 @@ pub fn embedded(packet: &[u8], header: &Header) -> Option<Embedded> {
     find(packet, header)
 }
 
+/// The destination whose path carries packets of only so many bytes, if `packet` is the ICMP error that says so:
+/// "fragmentation needed" (RFC 1191 section 4) or "packet too big" (RFC 4443 section 3.2).
+#[must_use]
+pub fn path_mtu(packet: &[u8], header: &Header) -> Option<(IpAddr, u16)> {
+    const FRAGMENTATION_NEEDED: u8 = 4;
+
+    let destination = embedded(packet, header)?.destination();
+    let &[kind, code, _, _, a, b, c, d] = packet.get(header.transport_offset()..)?.first_chunk()?;
+    let mtu = match (header.is_ipv6(), kind, code) {
+        (false, UNREACHABLE_V4, FRAGMENTATION_NEEDED) => u32::from(u16::from_be_bytes([c, d])),
+        (true, TOO_BIG_V6, _) => u32::from_be_bytes([a, b, c, d]),
+        (false | true, _, _) => return None,
+    };
+
+    Some((destination, u16::try_from(mtu).ok().filter(|mtu| *mtu > 0)?))
+}
+
 fn find(packet: &[u8], header: &Header) -> Option<Embedded> {
     let kind = *packet.get(header.transport_offset())?;
     if !is_error(kind, header.is_ipv6()) {

@@ -33,6 +33,7 @@ pub mod ecn;
 pub mod icmp;
 pub mod icmp_error;
 pub mod mss;
+pub mod overlay;
 pub mod path;
 pub mod ports;
 pub mod rewrite;

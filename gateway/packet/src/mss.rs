@@ -13,7 +13,7 @@ const FIXED_V4: u16 = 20 + 20;
 const FIXED_V6: u16 = 40 + 20;
 
 /// Length of a TCP header without options, in bytes.
-const TCP_LEN: usize = 20;
+pub(super) const TCP_LEN: usize = 20;
 
 const FLAGS_AT: usize = 13;
 const SYN: u8 = 0x02;
@@ -39,6 +39,17 @@ pub fn flags(packet: &[u8], header: &Header) -> Option<u8> {
 #[inline]
 pub fn opens_connection(packet: &[u8], header: &Header) -> bool {
     flags(packet, header).is_some_and(|flags| flags & SYN != 0)
+}
+
+/// The maximum segment size that a SYN or SYN-ACK announces; `None` if `packet` is neither, or has no such option.
+#[must_use]
+pub fn announced(packet: &[u8], header: &Header) -> Option<u16> {
+    if !opens_connection(packet, header) {
+        return None;
+    }
+    let tcp = packet.get(header.transport_offset()..header.packet_len())?;
+
+    field::word(tcp, find(tcp)?)
 }
 
 /// Lowers the maximum segment size of a SYN or SYN-ACK to what fits into packets of

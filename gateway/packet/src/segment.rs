@@ -23,6 +23,8 @@ use crate::counters::as_u64;
 use overlay::Inner;
 use template::HeaderTemplate;
 
+pub(crate) use template::header_len;
+
 mod ip_fields;
 mod overlay;
 mod template;
@@ -194,7 +196,7 @@ pub fn longest_packet(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> O
         return Some(header.packet_len());
     }
     let Inner { offset, header } = Inner::find(frame, virtio, header).ok()?;
-    let header_len = template::header_len(frame.get(offset..)?, &header)?;
+    let header_len = header_len(frame.get(offset..)?, &header)?;
 
     Some(offset + header_len + usize::from(virtio.gso_size))
 }

@@ -53,11 +53,22 @@ pub enum DropReason {
     FragmentUnknown,
     /// A datagram of this gateway came back from the device: the route to an endpoint leads into the tunnel.
     RoutingLoop,
+    /// A datagram for an overlay whose outer source is no known node.
+    OverlaySource,
+    /// A datagram of an overlay with an identifier (VNI) that the sending node does not have.
+    OverlayVni,
+    /// The header of an overlay is truncated, or requires what this gateway does not support.
+    OverlayHeader,
+    /// A frame in an overlay holds no IP packet that may be forwarded: it has another EtherType or a VLAN tag, or a packet
+    /// for one host was sent to all stations (RFC 1812 section 5.3.4).
+    OverlayFrame,
+    /// No node of the overlay has the destination.
+    NoNode,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 29] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -82,6 +93,11 @@ impl DropReason {
         Self::MasqueradeProtocol,
         Self::FragmentUnknown,
         Self::RoutingLoop,
+        Self::OverlaySource,
+        Self::OverlayVni,
+        Self::OverlayHeader,
+        Self::OverlayFrame,
+        Self::NoNode,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -112,6 +128,11 @@ impl DropReason {
             Self::MasqueradeProtocol => "masquerade_protocol",
             Self::FragmentUnknown => "fragment_unknown",
             Self::RoutingLoop => "routing_loop",
+            Self::OverlaySource => "overlay_source",
+            Self::OverlayVni => "overlay_vni",
+            Self::OverlayHeader => "overlay_header",
+            Self::OverlayFrame => "overlay_frame",
+            Self::NoNode => "no_node",
         }
     }
 

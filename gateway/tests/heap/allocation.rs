@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Rule, Table, checksum};
-use strait_engine::inbound::Received;
+use strait_engine::inbound::{Received, each_frame};
 use strait_engine::outbound::Disposition;
 use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::{Transmit, TransmitBatch};
@@ -110,9 +110,10 @@ impl Worker {
             buffer[..received.bytes.len()].copy_from_slice(received.bytes);
             let job = to.inbound.handle_backlog(&received, now).unwrap();
             job.open(buffer, run);
-            to.inbound.handle_opened(job, buffer, run, now, replies, |frame, _, accounts| {
+            let mut sink = each_frame(|frame, _, accounts| {
                 accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
             });
+            to.inbound.handle_opened(job, buffer, run, now, replies, &mut sink);
             *opened += 1;
         }
         batch.clear();

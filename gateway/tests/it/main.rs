@@ -33,6 +33,7 @@ mod node;
 mod operator;
 mod oracle;
 mod outer;
+mod overlay;
 mod recovery;
 mod restored;
 mod trace;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 use strait_host::logging::Log;
-use strait_io::Offload;
+use strait_io::{Offload, overlay};
+use strait_packet::overlay::ethernet::Mac;
 use strait_wg::tunnel::PeerKeys;
 
 use crate::config::{Config, Origin, Origins, Peer};
@@ -68,6 +69,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
     let Config {
         name,
         interface,
+        overlay,
         addresses,
         listen_port,
         mtu_bytes: _,
@@ -97,7 +99,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
         .map(|map| json!({"internal": map.internal(), "external": map.external()}))
         .collect();
 
-    settings(
+    let mut settings = settings(
         origins,
         [
             ("name", "name", json!(name)),
@@ -123,6 +125,35 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
             ("masquerade", "masquerade", json!(cluster.masquerade)),
             ("max_flows", "max_flows", json!(max_flows)),
             ("host_map", "host_map", json!(host_maps)),
+        ],
+    );
+    settings.extend(overlay.iter().flat_map(|overlay| of_overlay(origins, overlay)));
+
+    settings
+}
+
+fn of_overlay(origins: &Origins, overlay: &overlay::Settings) -> Settings {
+    let overlay::Settings { encapsulation, port, mac, nodes } = overlay;
+    let optional = |mac: Option<Mac>| mac.map(text);
+    let nodes: Vec<_> = nodes
+        .iter()
+        .map(|overlay::Node { address, vni, mac, pods }| {
+            json!({
+                "address": address,
+                "vni": vni.to_number(),
+                "mac": optional(*mac),
+                "pods": texts(pods),
+            })
+        })
+        .collect();
+
+    settings(
+        origins,
+        [
+            ("encapsulation", "encapsulation", text(encapsulation)),
+            ("overlay_port", "port", json!(port)),
+            ("mac", "mac", json!(optional(*mac))),
+            ("node", "node", json!(nodes)),
         ],
     )
 }

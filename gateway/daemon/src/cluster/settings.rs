@@ -117,6 +117,7 @@ impl Settings {
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
+            overlay: None,
             addresses: vec![IpNet::V4(Ipv4Net::new_assert(own, TUNNEL_PREFIX_BITS))],
             listen_port: match identity.mode {
                 Mode::Server => port,

@@ -12,6 +12,7 @@ pub(crate) fn config() -> Config {
     let config = Config {
         name: "milan".to_owned(),
         interface: "strait0".to_owned(),
+        overlay: None,
         addresses: vec!["169.254.18.1/30".parse().unwrap()],
         listen_port: 51840,
         mtu_bytes: Some(1340),

@@ -16,6 +16,7 @@ pub(super) struct File {
     pub(super) gateway: GatewaySection,
     #[serde(default)]
     pub(super) cluster: ClusterSection,
+    pub(super) overlay: Option<OverlaySection>,
     #[serde(default)]
     pub(super) peer: Vec<Spanned<PeerSection>>,
 }
@@ -104,6 +105,29 @@ pub(super) struct ClusterSection {
 pub(super) struct HostMapSection {
     pub(super) internal: Spanned<String>,
     pub(super) external: Spanned<String>,
+}
+
+/// `[overlay]`: nodes in place of a device.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OverlaySection {
+    pub(super) encapsulation: Option<Spanned<String>>,
+    pub(super) port: Option<Spanned<i64>>,
+    pub(super) vni: Option<Spanned<i64>>,
+    pub(super) mac: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) node: Vec<Spanned<NodeSection>>,
+}
+
+/// `[[overlay.node]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeSection {
+    pub(super) address: Spanned<String>,
+    pub(super) vni: Option<Spanned<i64>>,
+    pub(super) mac: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) pods: Vec<Spanned<String>>,
 }
 
 /// `[[peer]]`

@@ -25,6 +25,7 @@ const GATEWAY: [&str; 12] = [
 pub(crate) const OFFLOAD: [&str; 7] =
     ["tun_tso", "tun_uso", "tun_udp_tunnel", "udp_gso", "udp_gro", "udp_steering", "vector_aead"];
 const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];
+pub(crate) const OVERLAY: [&str; 5] = ["encapsulation", "port", "vni", "mac", "node"];
 const PEER: [&str; 8] = [
     "name",
     "public_key",
@@ -49,7 +50,13 @@ impl KeyOrigins {
         let gateway = section(file, "gateway");
         let offload = gateway.and_then(|gateway| section(gateway, "offload"));
         let cluster = section(file, "cluster");
-        let sections = [(&GATEWAY[..], gateway), (&OFFLOAD[..], offload), (&CLUSTER[..], cluster)];
+        let overlay = section(file, "overlay");
+        let sections = [
+            (&GATEWAY[..], gateway),
+            (&OFFLOAD[..], offload),
+            (&CLUSTER[..], cluster),
+            (&OVERLAY[..], overlay),
+        ];
         let origins = sections.map(|(keys, section)| of_section(keys, section, path));
         let all = origins.iter().flat_map(Origins::iter);
         let config = all.map(|(key, origin)| (key, origin.clone())).collect();

@@ -1,6 +1,7 @@
 //! Converts the parsed file into a [`Config`] and collects all errors.
 
 mod cluster;
+mod overlay;
 mod peer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -91,7 +92,8 @@ impl Parser<'_> {
             None => Some(host_name.to_owned()),
         };
         let interface = self.interface(interface.as_ref());
-        let addresses = self.addresses(&addresses);
+        let file_addresses = addresses;
+        let addresses = self.addresses(&file_addresses);
         let listen_port = match listen_port {
             Some(port) => self.range("listen_port", &port, 0, " (0 lets the kernel choose)"),
             None => Some(DEFAULT_LISTEN_PORT),
@@ -112,6 +114,10 @@ impl Parser<'_> {
             Some(workers) => self.workers(&workers),
             None => Some(Workers::default()),
         };
+        let overlay = file.overlay.as_ref().map(|section| self.overlay(section, listen_port));
+        if let (Some(_), Some(first)) = (&overlay, file_addresses.first()) {
+            self.push(first, Problem::AddressesWithOverlay);
+        }
         let cluster = self.cluster(&file.cluster);
         let max_flows = match &file.cluster.max_flows {
             Some(flows) => self.max_flows(flows),
@@ -122,6 +128,7 @@ impl Parser<'_> {
         let mut config = Config {
             name: name?,
             interface: interface?,
+            overlay: overlay.flatten(),
             addresses,
             listen_port: listen_port?,
             mtu_bytes,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -109,6 +110,20 @@ pub(crate) enum Problem {
     MaxFlows { value: i64, min: u32, max: u32 },
     #[error("workers {value} is neither \"auto\" nor a number from 0 to {max}")]
     Workers { value: String, max: u8 },
+    #[error("encapsulation {value:?} is not known: use \"vxlan\" or \"geneve\"")]
+    Encapsulation { value: String },
+    #[error("vni {value} is out of range: use 0 to 16777215")]
+    Vni { value: i64 },
+    #[error("mac {value:?} is not the address of one station: write one as in 0e:53:ac:12:03:01")]
+    Mac { value: String },
+    #[error("address {address} is that of two nodes: give each node its own")]
+    DuplicateNode { address: IpAddr },
+    #[error("pods: {prefix} is listed twice: remove one of them")]
+    DuplicatePods { prefix: Prefix },
+    #[error("addresses are for a device, and a gateway with an overlay has none: remove them")]
+    AddressesWithOverlay,
+    #[error("port {port} is listen_port too: give the overlay another one")]
+    OverlayPortTaken { port: u16 },
     #[error("{0}")]
     Rejected(Rejection),
 }

@@ -1,4 +1,5 @@
 mod findings;
+mod overlay;
 
 use std::fs;
 use std::num::NonZeroU16;

@@ -7,7 +7,9 @@ use std::mem;
 use std::sync::Arc;
 
 use remap::Table;
-use strait_io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
+use strait_io::{
+    EdgeSettings, Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers,
+};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
@@ -44,7 +46,7 @@ impl Device {
     /// [`StartError`], which names what failed and the remedy.
     pub(super) fn start(interface: &str, engine: Engine) -> Result<Self, StartError> {
         let settings = Settings {
-            interface: interface.to_owned(),
+            edge: EdgeSettings::Device(interface.to_owned()),
             listen_port: 0,
             mtu_bytes: MTU_BYTES,
             offload: Offload::default(),

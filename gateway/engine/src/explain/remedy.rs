@@ -77,7 +77,12 @@ pub(super) fn remedy(
         | DropReason::WriteFailed
         | DropReason::HandshakeQueueFull
         | DropReason::PeerRemoved
-        | DropReason::FragmentUnknown => {
+        | DropReason::FragmentUnknown
+        | DropReason::OverlaySource
+        | DropReason::OverlayVni
+        | DropReason::OverlayHeader
+        | DropReason::OverlayFrame
+        | DropReason::NoNode => {
             format!("this packet is counted under reason={:?}", reason.label())
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use remap::{Cluster, Table};
 
-use crate::tun::FrameBuffer;
+use crate::edge::FrameBuffer;
 use strait_engine::inbound::Received;
 use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;

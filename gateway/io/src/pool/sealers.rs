@@ -15,7 +15,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::{Pool, Start, Work};
-use crate::tun::FrameBuffer;
+use crate::edge::FrameBuffer;
 use strait_engine::outbound::Job;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::Counters;

@@ -28,7 +28,7 @@ const HANDSHAKE_BUFFER_BYTES: i32 = 4 << 20;
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
 
-pub(super) fn bind(port: u16) -> io::Result<(Socket, bool)> {
+pub(crate) fn bind(port: u16) -> io::Result<(Socket, bool)> {
     match bind_dual_stack(port) {
         Ok(socket) => Ok((socket, true)),
         Err(error) if lacks_ipv6(&error) => Ok((bind_ipv4(port)?, false)),
@@ -86,7 +86,7 @@ pub(super) fn join(
     Ok(sockets)
 }
 
-pub(super) fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
+pub(crate) fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     let fd = socket.as_fd();
     set_receive_buffer(socket, RECEIVE_BUFFER_BYTES)?;
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES).is_err() {
@@ -125,11 +125,11 @@ fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     }
 }
 
-pub(super) fn set_gro(socket: &Socket) -> bool {
+pub(crate) fn set_gro(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
 
 /// Whether the kernel knows the option. The value 0 changes nothing.
-pub(super) fn has_gso(socket: &Socket) -> bool {
+pub(crate) fn has_gso(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }

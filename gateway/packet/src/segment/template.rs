@@ -184,7 +184,7 @@ impl HeaderTemplate {
 
 /// The length of IP and transport header, from the packet itself: the hint of the device is invalid
 /// for forwarded frames.
-pub(super) fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
+pub(crate) fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
     let transport = frame.get(header.transport_offset()..)?;
     if header.transport() == Transport::Udp {
         return Some(header.transport_offset() + UDP_HEADER_LEN);

@@ -9,10 +9,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::edge::FrameBuffer;
 use crate::pool::fixtures::{engines, fill, now};
 use crate::pool::work;
-use crate::tun::FrameBuffer;
-use strait_engine::inbound::{MAX_MESSAGES, Received};
+use strait_engine::inbound::{MAX_MESSAGES, Received, each_frame};
 use strait_engine::{Accounts, Inbound};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
@@ -145,7 +145,8 @@ fn opened_packets_of_removed_peers_are_dropped() {
     let mut written = 0;
     let (job, buffer, opened) = slot.take().unwrap();
     let mut out = TransmitBatch::default();
-    milan.inbound.handle_opened(job, buffer, opened, now(), &mut out, |_, _, _| written += 1);
+    let mut sink = each_frame(|_, _, _| written += 1);
+    milan.inbound.handle_opened(job, buffer, opened, now(), &mut out, &mut sink);
 
     let counters = milan.control.accounts().inbound.snapshot();
     assert_eq!((written, counters.drops(DropReason::UnknownIndex)), (0, 45));
@@ -243,9 +244,8 @@ impl Thread {
         let Self { inbound, written, .. } = self;
         let (job, buffer, opened) = slot.take().unwrap();
         let mut out = TransmitBatch::default();
-        inbound.handle_opened(job, buffer, opened, now(), &mut out, |frame, bytes, accounts| {
-            write(written, frame, bytes, accounts);
-        });
+        let mut sink = each_frame(|frame, bytes, accounts| write(written, frame, bytes, accounts));
+        inbound.handle_opened(job, buffer, opened, now(), &mut out, &mut sink);
     }
 
     fn drain(&mut self) {

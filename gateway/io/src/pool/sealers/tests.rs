@@ -14,7 +14,8 @@ use crate::pool::fixtures::{engines, fill, now};
 use crate::pool::work;
 use crate::worker::Sink;
 use strait_engine::Accounts;
-use strait_engine::outbound::Disposition;
+use strait_engine::outbound::{Disposition, Unread};
+use strait_packet::DropReason;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -209,7 +210,7 @@ fn run_with(
                 let disposition = direction.handle_frame(&virtio, &mut frame, len, now());
                 assert_eq!(disposition, Disposition::Taken);
             }
-            Event::Unreadable => direction.handle_unreadable_frame(),
+            Event::Unreadable => direction.handle_unread(Unread::dropped(DropReason::Malformed, 0)),
             Event::Pause => {
                 while direction.advance() {}
                 direction.handle_idle();

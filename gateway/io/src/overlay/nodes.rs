@@ -1,0 +1,238 @@
+//! The nodes of an overlay: who may send, and which node leads to an address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use remap::Prefix;
+use remap::lpm::Lpm;
+use socket2::SockAddr;
+
+use super::Node;
+use strait_packet::overlay::Vni;
+use strait_packet::overlay::ethernet::Mac;
+
+/// All nodes of one configuration, immutable except for what is learned.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    nodes: Box<[KnownNode]>,
+    by_address: HashMap<IpAddr, usize>,
+    by_pod: Option<Lpm<usize>>,
+}
+
+/// A node, with what is needed to send to it.
+#[derive(Debug)]
+pub(super) struct KnownNode {
+    remote: SocketAddr,
+    destination: SockAddr,
+    vni: Vni,
+    /// The configured station.
+    mac: Option<Mac>,
+    /// The station in the last frame of the node as a number; 0 if there was none.
+    learned_mac: Arc<AtomicU64>,
+}
+
+impl Nodes {
+    /// The table of `nodes`, with what was learned about those that are in the `former` one too.
+    ///
+    /// The first of several nodes with one address or one prefix gets it.
+    pub(super) fn new(
+        nodes: &[Node],
+        port: u16,
+        is_dual_stack: bool,
+        former: Option<&Self>,
+    ) -> Self {
+        let mut by_address = HashMap::new();
+        let mut prefixes = HashMap::new();
+        for (index, node) in nodes.iter().enumerate() {
+            by_address.entry(node.address).or_insert(index);
+            for prefix in &node.pods {
+                prefixes.entry(*prefix).or_insert(index);
+            }
+        }
+        // After all configured prefixes, which may give the address of a node to another one.
+        for (index, node) in nodes.iter().enumerate() {
+            prefixes.entry(Prefix::of_host(node.address)).or_insert(index);
+        }
+        let known = nodes.iter().map(|node| {
+            let learned = former.and_then(|former| former.of_source(node.address));
+            let learned_mac = learned.map(|known| Arc::clone(&known.learned_mac));
+            KnownNode::new(node, port, is_dual_stack, learned_mac.unwrap_or_default())
+        });
+
+        // No prefix repeats in a map.
+        Self { nodes: known.collect(), by_address, by_pod: Lpm::new(prefixes).ok() }
+    }
+
+    /// The node with this outer address.
+    #[inline]
+    pub(super) fn of_source(&self, address: IpAddr) -> Option<&KnownNode> {
+        self.nodes.get(*self.by_address.get(&address)?)
+    }
+
+    /// The node that leads to `address`.
+    #[inline]
+    pub(super) fn of_pod(&self, address: IpAddr) -> Option<&KnownNode> {
+        self.nodes.get(*self.by_pod.as_ref()?.get(address)?)
+    }
+
+    /// The nodes without a configured station; only those that were not heard yet, unless `heard_too`.
+    pub(super) fn without_station(&self, heard_too: bool) -> impl Iterator<Item = &KnownNode> {
+        let nodes = self.nodes.iter().filter(|node| node.mac.is_none());
+
+        nodes.filter(move |node| heard_too || node.learned_mac.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The node that leads to the destination of `packet`.
+    #[inline]
+    pub(super) fn of_packet(&self, packet: &[u8]) -> Option<&KnownNode> {
+        self.of_pod(destination(packet)?)
+    }
+}
+
+impl KnownNode {
+    fn new(node: &Node, port: u16, is_dual_stack: bool, learned_mac: Arc<AtomicU64>) -> Self {
+        let remote = SocketAddr::new(node.address, port);
+        let destination = match node.address {
+            IpAddr::V4(address) if is_dual_stack => {
+                SockAddr::from(SocketAddrV6::new(address.to_ipv6_mapped(), port, 0, 0))
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => SockAddr::from(remote),
+        };
+
+        Self { remote, destination, vni: node.vni, mac: node.mac, learned_mac }
+    }
+
+    /// The outer address and the port of the node.
+    pub(super) const fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The same for the kernel.
+    pub(super) const fn destination(&self) -> &SockAddr {
+        &self.destination
+    }
+
+    /// The identifier of the virtual network with this node.
+    pub(super) const fn vni(&self) -> Vni {
+        self.vni
+    }
+
+    /// The station to send to.
+    #[inline]
+    pub(super) fn mac(&self) -> Mac {
+        match (self.mac, self.learned_mac.load(Ordering::Relaxed)) {
+            (Some(mac), _) => mac,
+            (None, 0) => derived_mac(self.remote.ip()),
+            (None, learned) => {
+                let [_, _, mac @ ..] = learned.to_be_bytes();
+                Mac(mac)
+            }
+        }
+    }
+
+    /// Learns the station from a frame of the node.
+    #[inline]
+    pub(super) fn learn_mac(&self, mac: Mac) {
+        let Mac([a, b, c, d, e, f]) = mac;
+        let number = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        if mac.is_station() && self.learned_mac.load(Ordering::Relaxed) != number {
+            self.learned_mac.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The station that `strait node` gives the device of the node with this IPv4 address. All stations for an IPv6 node,
+/// whose kernel does not forward such frames: it has to be heard first.
+pub(super) const fn derived_mac(address: IpAddr) -> Mac {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            Mac([0x0e, 0x53, a, b, c, d])
+        }
+        IpAddr::V6(_) => Mac::BROADCAST,
+    }
+}
+
+/// The destination of `packet`; `None` if it is truncated or not IP.
+#[inline]
+pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => Some(Ipv4Addr::from(*packet.get(16..)?.first_chunk::<4>()?).into()),
+        6 => Some(Ipv6Addr::from(*packet.get(24..)?.first_chunk::<16>()?).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+    #[test]
+    fn the_longest_prefix_decides_the_node() {
+        let nodes =
+            table(&[("172.18.3.1", &["10.244.0.0/16"]), ("172.18.3.2", &["10.244.7.0/24"])]);
+        let of = |address: &str| {
+            nodes.of_pod(address.parse().unwrap()).map(|node| node.remote().to_string())
+        };
+
+        assert_eq!(of("10.244.1.5").as_deref(), Some("172.18.3.1:8483"));
+        assert_eq!(of("10.244.7.5").as_deref(), Some("172.18.3.2:8483"));
+        assert_eq!(of("172.18.3.2").as_deref(), Some("172.18.3.2:8483"));
+        assert_eq!(of("10.245.1.5"), None);
+    }
+
+    #[test]
+    fn a_learned_station_survives_another_configuration() {
+        let before = table(&[("172.18.3.1", &[]), ("172.18.3.2", &[])]);
+        let mac = |nodes: &Nodes, address: &str| {
+            nodes.of_source(address.parse().unwrap()).map(KnownNode::mac)
+        };
+        let derived = Mac([0x0e, 0x53, 172, 18, 3, 1]);
+        assert_eq!(mac(&before, "172.18.3.1"), Some(derived));
+        let known = before.of_source("172.18.3.1".parse().unwrap()).unwrap();
+        for mac in [OTHER, Mac([0; 6]), Mac::BROADCAST] {
+            known.learn_mac(mac);
+        }
+
+        let after = Nodes::new(&[node("172.18.3.1", &["10.1.0.0/16"])], 8483, true, Some(&before));
+        let configured = Node { mac: Some(derived), ..node("172.18.3.1", &[]) };
+        let fixed = Nodes::new(&[configured], 8483, true, Some(&before));
+
+        assert_eq!(mac(&after, "172.18.3.1"), Some(OTHER));
+        assert_eq!(mac(&after, "172.18.3.2"), None);
+        assert_eq!(mac(&fixed, "172.18.3.1"), Some(derived));
+    }
+
+    #[test]
+    fn truncated_packets_have_no_destination() {
+        let mut packet = [0x60; 40];
+        assert!(destination(&packet).is_some());
+        packet[0] = 0x45;
+        assert!(destination(&packet).is_some());
+
+        for len in 0..20 {
+            assert_eq!(destination(&packet[..len]), None);
+        }
+        packet[0] = 0x55;
+        assert_eq!(destination(&packet), None);
+    }
+
+    fn table(nodes: &[(&str, &[&str])]) -> Nodes {
+        let nodes: Vec<_> = nodes.iter().map(|(address, pods)| node(address, pods)).collect();
+
+        Nodes::new(&nodes, 8483, true, None)
+    }
+
+    fn node(address: &str, pods: &[&str]) -> Node {
+        Node {
+            address: address.parse().unwrap(),
+            vni: Vni::new(83).unwrap(),
+            mac: None,
+            pods: pods.iter().map(|pods| pods.parse().unwrap()).collect(),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Receives datagrams of nodes and takes the packets out of them.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Overlay;
+use super::nodes::{KnownNode, Nodes};
+use crate::edge::{FrameBuffer, FrameReader, Read};
+use crate::sys;
+use crate::worker::ReceiveErrors;
+use strait_engine::outbound::{Outcome, Unread};
+use strait_packet::counters::as_u64;
+use strait_packet::ecn::{self, Ecn};
+use strait_packet::overlay::ethernet::{self, Cast, Ethernet};
+use strait_packet::overlay::neighbor::{MAX_FRAME_LEN, Message};
+use strait_packet::overlay::{Limits, describe};
+use strait_packet::path::canonical;
+use strait_packet::virtio::VirtioHeader;
+use strait_packet::{DropReason, Header, rewrite};
+
+/// Messages of one receive call, each up to 64 KiB: nodes whose datagrams the kernel does not merge, because they have no
+/// outer checksum, send one packet a message.
+const MESSAGES: usize = 32;
+
+/// Packets up to this length, in bytes, fit every path: no segment size is looked up for them.
+const ALWAYS_FITS_BYTES: usize = 576;
+
+/// Reads the overlay. One thread owns it.
+pub(crate) struct Reader {
+    overlay: Arc<Overlay>,
+    nodes: Arc<Nodes>,
+    buffers: [FrameBuffer; MESSAGES],
+    messages: [sys::Message; MESSAGES],
+    /// The number of messages that were received.
+    received: usize,
+    /// The next datagram: its message, and its offset in it.
+    current: usize,
+    offset: usize,
+    errors: ReceiveErrors,
+}
+
+/// What a datagram holds.
+enum Content {
+    /// A packet at this place, with its offload header.
+    Packet(Range<usize>, VirtioHeader),
+    /// A message of address resolution.
+    Neighbor,
+}
+
+impl Reader {
+    pub(crate) fn new(overlay: Arc<Overlay>) -> Self {
+        let nodes = overlay.nodes.load_full();
+
+        Self {
+            overlay,
+            nodes,
+            buffers: std::array::from_fn(|_| FrameBuffer::new()),
+            messages: sys::empty_messages(),
+            received: 0,
+            current: 0,
+            offset: 0,
+            errors: ReceiveErrors::default(),
+        }
+    }
+
+    /// Receives from a socket.
+    fn receive(&mut self, input: usize) -> io::Result<()> {
+        let Self { overlay, nodes, buffers, messages, .. } = self;
+        let in_force = overlay.nodes.load();
+        if !Arc::ptr_eq(nodes, &in_force) {
+            *nodes = Arc::clone(&in_force);
+        }
+        let socket = overlay.sockets.get(input).ok_or(io::ErrorKind::NotConnected)?;
+
+        let received = sys::receive(socket.as_fd(), buffers, messages)?;
+        (self.received, self.current, self.offset) = (received, 0, 0);
+
+        Ok(())
+    }
+
+    /// Takes the next datagram that was received. `None` if there is none.
+    fn take(&mut self, buffer: &mut FrameBuffer) -> Option<Read> {
+        let Self { overlay, nodes, buffers, messages, received, current, offset, .. } = self;
+        let message = messages.get(..*received)?.get(*current)?;
+        let part = buffers.get_mut(*current)?;
+        let start = *offset;
+        let source = message.source.map(|source| canonical(source).ip());
+        let Some(node) = source.and_then(|source| nodes.of_source(source)) else {
+            // All datagrams of a message are from one source.
+            (*current, *offset) = (*current + 1, 0);
+            let bytes = message.len.saturating_sub(start);
+            let packets = as_u64(bytes.div_ceil(message.stride.max(1)).max(1));
+            let outcome = Outcome::Dropped(DropReason::OverlaySource);
+            return Some(Read::Unread(Unread { outcome, packets, bytes: as_u64(bytes) }));
+        };
+        let end = message.len.min(start + message.stride.max(1));
+        let is_only = start == 0 && end == message.len;
+        (*current, *offset) = if end == message.len { (*current + 1, 0) } else { (*current, end) };
+
+        let datagram = part.as_mut().get_mut(start..end).unwrap_or_default();
+        let outer_ecn = Ecn::from_traffic_class(message.traffic_class);
+        Some(match overlay.parse(nodes, node, datagram, outer_ecn) {
+            Ok(Content::Packet(range, virtio)) => {
+                let len = range.len();
+                if is_only {
+                    part.set_packet(range.start);
+                    mem::swap(part, buffer);
+                } else {
+                    buffer.copy_packet(datagram.get(range).unwrap_or_default());
+                }
+                Read::Packet(virtio, len)
+            }
+            Ok(Content::Neighbor) => {
+                let bytes = as_u64(datagram.len());
+                Read::Unread(Unread { outcome: Outcome::Answered, packets: 1, bytes })
+            }
+            Err(reason) => Read::Unread(Unread::dropped(reason, as_u64(datagram.len()))),
+        })
+    }
+}
+
+impl FrameReader for Reader {
+    fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
+        loop {
+            if let Some(read) = self.take(buffer) {
+                return Ok(read);
+            }
+            match self.receive(input) {
+                Ok(()) => self.errors.handle_success(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.errors.handle_success();
+                    return Err(error);
+                }
+                Err(error) if self.errors.handle_error(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("overlay", &self.overlay).finish_non_exhaustive()
+    }
+}
+
+impl Overlay {
+    /// Parses a datagram of `node`, and answers it if it asks for a station.
+    #[inline]
+    fn parse(
+        &self,
+        nodes: &Nodes,
+        node: &KnownNode,
+        datagram: &mut [u8],
+        outer_ecn: Ecn,
+    ) -> Result<Content, DropReason> {
+        let (vni, frame_at) = self.encapsulation.parse(datagram)?;
+        if vni != node.vni() {
+            return Err(DropReason::OverlayVni);
+        }
+        let frame = datagram.get_mut(frame_at..).unwrap_or_default();
+        let ethernet = Ethernet::parse(frame)?;
+        if let Some(message) = Message::parse(frame, &ethernet)? {
+            node.learn_mac(ethernet.source);
+            self.answer(nodes, node, &message);
+            return Ok(Content::Neighbor);
+        }
+
+        let packet = frame.get_mut(ethernet::HEADER_LEN..).unwrap_or_default();
+        let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
+        if ethernet.destination.cast() != Cast::Unicast && !header.destination().is_multicast() {
+            return Err(DropReason::OverlayFrame);
+        }
+        node.learn_mac(ethernet.source);
+        let virtio = describe(packet, &header, self.limits(packet, &header));
+        let inner_ecn = header.ecn();
+        let merged_ecn =
+            ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
+        if merged_ecn != inner_ecn {
+            rewrite::set_ecn(packet, &mut header, merged_ecn)?;
+        }
+        let start = frame_at + ethernet::HEADER_LEN;
+
+        Ok(Content::Packet(start..start + packet.len(), virtio))
+    }
+
+    /// How large the packets may be that a frame is cut into.
+    fn limits(&self, packet: &[u8], header: &Header) -> Limits {
+        let mtu = self.mtu_bytes.load(Ordering::Relaxed);
+        if packet.len() <= ALWAYS_FITS_BYTES {
+            return Limits { packet_len: mtu.into(), mss: None };
+        }
+        let path_mtu = self.segment_sizes.path_mtu(header.destination());
+
+        Limits {
+            packet_len: path_mtu.map_or(mtu, |path_mtu| path_mtu.min(mtu)).into(),
+            mss: self.segment_sizes.mss(packet, header),
+        }
+    }
+
+    /// Answers for every address that no node has: the gateway leads to all of them. A node that announces an address and
+    /// asks for the same one looks for a conflict (RFC 5227), which there is none; one that announces none does too.
+    #[cold]
+    fn answer(&self, nodes: &Nodes, node: &KnownNode, message: &Message) {
+        let (Some(question), Some(announced)) = (&message.question, &message.announced) else {
+            return;
+        };
+        let target = question.target();
+        if target == announced.address || nodes.of_pod(target).is_some() {
+            return;
+        }
+        let mut buffer = [0; MAX_FRAME_LEN];
+        let answer = question.answer(self.mac, &mut buffer);
+        // The node asks again.
+        if let Err(error) = self.send_frame(node, answer) {
+            tracing::debug!(%error, "a node gets no answer");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the sender of a packet left to be done.
+
+use crate::fixtures::{
+    Packet, TCP, UDP, any_address, any_packet, cut, naive_sum, noise, put, tcp, udp, word,
+};
+use crate::segment::Segments;
+use crate::virtio::{Gso, VirtioHeader};
+use crate::{Fragment, Header};
+
+use super::super::offload::{Limits, describe};
+use super::*;
+
+const ACK_PSH: u8 = 0x18;
+const SYN: u8 = 0x02;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// As a card of the sender would have cut it.
+    #[test]
+    fn frames_of_tcp_are_cut_to_what_fits(
+        packet in any_stream(),
+        packet_len in 100_usize..9000,
+        mss: Option<u16>,
+    ) {
+        let mut bytes = left_incomplete(&packet);
+        let header = Header::parse(&bytes).unwrap();
+        let header_len = bytes.len() - payload_len(&packet);
+        let options_len = header_len - header.transport_offset() - 20;
+        let accepted = mss.map_or(usize::MAX, |mss| usize::from(mss.max(48)) - options_len);
+        let size = accepted.min(packet_len - header_len);
+        let expected = cut(&packet.build(), size);
+
+        let virtio = describe(&bytes, &header, Limits { packet_len, mss });
+
+        prop_assert!(virtio.needs_checksum);
+        prop_assert_eq!(virtio.gso == Gso::None, expected.len() == 1);
+        prop_assert_eq!(collect(&mut bytes, &virtio), expected);
+    }
+
+    #[test]
+    fn incomplete_packets_are_completed(
+        packet in any_packet().prop_filter("a known checksum", is_left_incomplete),
+    ) {
+        let mut bytes = left_incomplete(&packet);
+        let header = Header::parse(&bytes).unwrap();
+
+        let virtio = describe(&bytes, &header, limits(1 << 16));
+
+        prop_assert!(virtio.needs_checksum);
+        prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
+    }
+
+    /// Right ones, wrong ones, and absent ones.
+    #[test]
+    fn other_checksums_stay_as_they_are(packet in any_packet(), wrong: Option<u16>, len: u16) {
+        let mut bytes = packet.build();
+        let header = Header::parse(&bytes).unwrap();
+        if let Some((at, partial)) = checksum(&packet) {
+            if let Some(wrong) = wrong {
+                put(&mut bytes, at, wrong);
+            }
+            prop_assume!(word(&bytes, at) != partial);
+        }
+
+        let virtio = describe(&bytes, &header, limits(len.into()));
+
+        prop_assert_eq!(virtio, VirtioHeader::default());
+    }
+
+    /// The packet is changed until its checksum is that of its pseudo-header.
+    #[test]
+    fn right_checksums_that_look_incomplete_stay(
+        addresses in any::<bool>().prop_flat_map(|is_ipv6| (any_address(is_ipv6), any_address(is_ipv6))),
+        is_tcp: bool,
+        payload in prop::collection::vec(any::<u8>(), 2..100),
+    ) {
+        let (protocol, transport) = if is_tcp {
+            (TCP, tcp([1, 2], 3, ACK_PSH, &[], &payload))
+        } else {
+            (UDP, udp([1, 2], &payload))
+        };
+        let mut packet = Packet::new(addresses.0, addresses.1, protocol, transport);
+        let payload_at = packet.transport.len() - payload.len();
+        let bytes = packet.build();
+        let (at, partial) = checksum(&packet).unwrap();
+        // What the first word of the payload must add, so that the checksum is `partial`.
+        let missing = naive_sum(&[word(&bytes, at).to_be_bytes(), (!partial).to_be_bytes()].concat());
+        let first = naive_sum(&[word(&packet.transport, payload_at).to_be_bytes(), missing.to_be_bytes()].concat());
+        put(&mut packet.transport, payload_at, first);
+        let mut bytes = packet.build();
+        prop_assert_eq!(word(&bytes, at), partial);
+        let header = Header::parse(&bytes).unwrap();
+
+        let virtio = describe(&bytes, &header, limits(1 << 16));
+
+        prop_assert!(virtio.needs_checksum);
+        prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
+    }
+
+    #[test]
+    fn datagrams_are_never_cut(seed: u64, len in 0_usize..60_000, packet_len in 0_usize..2000) {
+        let transport = udp([1, 2], &noise(len, seed));
+        let packet = Packet::new([1; 4].into(), [2; 4].into(), UDP, transport);
+        let mut bytes = left_incomplete(&packet);
+        let header = Header::parse(&bytes).unwrap();
+
+        let virtio = describe(&bytes, &header, limits(packet_len));
+
+        prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
+    }
+
+    #[test]
+    fn bytes_behind_a_packet_change_nothing(
+        packet in any_stream(),
+        padding in prop::collection::vec(any::<u8>(), 0..50),
+    ) {
+        let bytes = left_incomplete(&packet);
+        let padded = [&bytes[..], &padding].concat();
+        let header = Header::parse(&padded).unwrap();
+
+        prop_assert_eq!(
+            describe(&padded, &header, limits(1400)),
+            describe(&bytes, &header, limits(1400))
+        );
+    }
+
+    /// The segments account for all bytes, whatever the TCP header says.
+    #[test]
+    fn arbitrary_packets_are_cut_or_refused(
+        packet in any_stream(),
+        noise_from: prop::sample::Index,
+        seed: u64,
+        packet_len in 0_usize..2000,
+        mss: Option<u16>,
+    ) {
+        let mut bytes = left_incomplete(&packet);
+        let from = 40.max(noise_from.index(bytes.len()));
+        let (at, partial) = checksum(&packet).unwrap();
+        let garbage = noise(bytes.len().saturating_sub(from), seed);
+        bytes[from..].copy_from_slice(&garbage);
+        let Ok(header) = Header::parse(&bytes) else { return Ok(()) };
+        put(&mut bytes, at, partial);
+
+        let virtio = describe(&bytes, &header, Limits { packet_len, mss });
+        let len = bytes.len();
+        let segments = Segments::new(&mut bytes, &virtio, &header);
+
+        prop_assert!(segments.is_ok_and(|segments| segments.total_bytes() >= len));
+    }
+}
+
+#[test]
+fn opening_segments_are_never_cut() {
+    let transport = tcp([1, 2], 3, SYN, &[2, 4, 5, 180], &[7; 3000]);
+    let packet = Packet::new([1; 4].into(), [2; 4].into(), TCP, transport);
+    let bytes = left_incomplete(&packet);
+    let header = Header::parse(&bytes).unwrap();
+
+    let virtio = describe(&bytes, &header, limits(1400));
+
+    assert!(virtio.needs_checksum);
+    assert_eq!(virtio.gso, Gso::None);
+}
+
+#[test]
+fn tiny_maximum_segment_sizes_have_a_floor() {
+    let transport = tcp([1, 2], 3, ACK_PSH, &[1; 40], &[7; 3000]);
+    let packet = Packet::new([1; 4].into(), [2; 4].into(), TCP, transport);
+    let bytes = left_incomplete(&packet);
+    let header = Header::parse(&bytes).unwrap();
+
+    for mss in [0, 1, 40, 48] {
+        let virtio = describe(&bytes, &header, Limits { packet_len: 1400, mss: Some(mss) });
+
+        assert_eq!(virtio.gso_size, 8);
+    }
+}
+
+fn limits(packet_len: usize) -> Limits {
+    Limits { packet_len, mss: None }
+}
+
+fn collect(bytes: &mut [u8], virtio: &VirtioHeader) -> Vec<Vec<u8>> {
+    let header = Header::parse(bytes).unwrap();
+    let mut segments = Segments::new(bytes, virtio, &header).unwrap();
+    let mut all = Vec::new();
+    while let Some(segment) = segments.next_segment() {
+        all.push(segment.to_vec());
+    }
+
+    all
+}
+
+/// Where the checksum of `packet` is, and the sum of its pseudo-header; `None` without a checksum over one.
+fn checksum(packet: &Packet) -> Option<(usize, u16)> {
+    let at = match packet.protocol {
+        TCP => 16,
+        UDP => 6,
+        _ => return None,
+    };
+    if at + 2 > packet.transport.len() {
+        return None;
+    }
+    let len = u32::try_from(packet.transport.len()).unwrap();
+
+    Some((packet.transport_offset() + at, naive_sum(&packet.pseudo_header(len))))
+}
+
+/// Whether a kernel may leave the checksum of `packet` incomplete, and a receiver can know.
+fn is_left_incomplete(packet: &Packet) -> bool {
+    let header = Header::parse(&packet.build()).unwrap();
+
+    checksum(packet).is_some()
+        && !packet.without_checksum
+        && header.fragment() == Fragment::None
+        && !header.is_routed()
+}
+
+fn left_incomplete(packet: &Packet) -> Vec<u8> {
+    let mut bytes = packet.build();
+    let (at, partial) = checksum(packet).unwrap();
+    put(&mut bytes, at, partial);
+
+    bytes
+}
+
+fn payload_len(packet: &Packet) -> usize {
+    packet.transport.len() - usize::from(packet.transport[12] >> 4) * 4
+}
+
+/// A frame of TCP of up to 64 KiB, as a pod makes it.
+fn any_stream() -> impl Strategy<Value = Packet> {
+    let addresses =
+        any::<bool>().prop_flat_map(|is_ipv6| (any_address(is_ipv6), any_address(is_ipv6)));
+    let len = prop_oneof![0_usize..3000, 60_000_usize..65_000];
+
+    (addresses, len, 0_usize..4, any::<(u32, u64)>()).prop_map(
+        |(addresses, len, options, (sequence, seed))| {
+            let transport =
+                tcp([1, 2], sequence, ACK_PSH, &[1; 12][..options * 4], &noise(len, seed));
+            Packet::new(addresses.0, addresses.1, TCP, transport)
+        },
+    )
+}

@@ -1,0 +1,158 @@
+//! Gateways whose cluster side is an overlay that ends in the process: nodes with VXLAN devices of this kernel, and gateways
+//! without any capability.
+//!
+//! The node is a namespace of its own: beside the gateway, as on one host, or behind a router.
+
+mod forged;
+mod world;
+
+use std::net::IpAddr;
+
+use strait_lab::Layout;
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+
+use crate::harness::require::Need::{Root, Tool};
+use crate::harness::require::{Need, require};
+use world::{Fabric, OverlayWorld};
+
+/// What every test of an overlay needs. Not `/dev/net/tun`.
+const NEEDS: [Need; 3] = [Root, Tool("ip"), Tool("setpriv")];
+
+/// More than the tunnel's MTU, 1420 bytes, and less than that of the VXLAN device, 1450.
+const LONG_PACKET_BYTES: usize = 1440;
+
+#[test]
+fn pods_of_the_same_host_talk() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    for layout in [Layout::equal(), Layout::different()] {
+        let world = OverlayWorld::start(&layout, Fabric::SameHost);
+
+        world.assert_without_capabilities();
+        world.assert_traffic();
+        world.finish();
+    }
+}
+
+#[test]
+fn pods_of_another_node_talk() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    for layout in [Layout::equal(), Layout::partly_overlapping()] {
+        let world = OverlayWorld::start(&layout, Fabric::Routed);
+
+        world.assert_without_capabilities();
+        world.assert_traffic();
+        world.finish();
+    }
+}
+
+/// The one gateway has a device and the other one an overlay.
+#[test]
+fn an_overlay_talks_to_a_device() {
+    let Some(_turn) = require(&[Root, Need::Tun, Tool("ip"), Tool("setpriv")]) else { return };
+    let world = OverlayWorld::start_with(&Layout::equal(), Fabric::SameHost, |_, milan| {
+        milan.keeps_device = true;
+    });
+
+    world.assert_traffic();
+    world.finish();
+}
+
+#[test]
+fn senders_learn_the_tunnels_mtu() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    for fabric in [Fabric::SameHost, Fabric::Routed] {
+        let world = OverlayWorld::start(&Layout::equal(), fabric);
+        let (rome, milan) = (world.rome(), world.milan());
+
+        for (target, own) in rome.side.sees(&milan.side).zip(rome.side.pod_addresses()) {
+            let headers = if target.is_ipv4() { 28 } else { 48 };
+            let ping = Ping { payload_bytes: LONG_PACKET_BYTES - headers, ..Ping::new(target, 1) };
+            let too_big = ping.run(&rome.pod).unwrap();
+            let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(5_000_000)).unwrap();
+
+            let [error] = too_big.errors[..] else { panic!("one error for {target}: {too_big:?}") };
+            assert_eq!((error.embedded_source, error.embedded_destination), (own, target));
+            assert_eq!(error.mtu_bytes, 1420, "{target}");
+            assert!(bulk.is_intact, "{target}: {bulk:?}");
+        }
+        world.finish();
+    }
+}
+
+/// A frame of a pod on the same host is cut into segments that the remote pod accepts, whose link is smaller than the tunnel.
+#[test]
+fn frames_are_cut_for_a_receiver_with_a_small_mtu() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = OverlayWorld::start(&Layout::equal(), Fabric::SameHost);
+    let (rome, milan) = (world.rome(), world.milan());
+    milan.pod.set_mtu(strait_lab::topology::POD_LINK, 1300).unwrap();
+
+    for target in rome.side.sees(&milan.side) {
+        let before = milan.metrics_at_rest().unwrap();
+        let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(5_000_000)).unwrap();
+
+        assert!(bulk.is_intact, "{target}: {bulk:?}");
+        let after = milan.metrics_at_rest().unwrap();
+        let inbound = [before, after]
+            .map(|metrics| metrics.account(strait_lab::Direction::Inbound).forwarded);
+        // 1,260 or 1,240 bytes of payload each, less an option.
+        assert!(inbound[1] - inbound[0] >= 5_000_000 / 1_260, "{target}: {inbound:?}");
+    }
+    world.finish();
+}
+
+/// A destination that no peer has.
+#[test]
+fn senders_hear_of_unreachable_destinations() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world =
+        OverlayWorld::start_with(&Layout::equal().without_ipv6(), Fabric::SameHost, |rome, _| {
+            rome.extra_route = Some("10.99.0.0/16".parse().unwrap());
+        });
+    let nowhere = IpAddr::from([10, 99, 1, 1]);
+
+    let ping = Ping::new(nowhere, 1).run(&world.rome().pod).unwrap();
+
+    let [error] = ping.errors[..] else { panic!("one error: {ping:?}") };
+    assert_eq!(error.embedded_destination, nowhere);
+    world.finish();
+}
+
+#[test]
+fn a_packet_to_no_nodes_pod_is_counted() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world =
+        OverlayWorld::start_with(&Layout::equal().without_ipv6(), Fabric::SameHost, |_, milan| {
+            // Only the half without the pod.
+            milan.pods = Some(vec!["10.244.128.0/17".parse().unwrap()]);
+        });
+    let target = world.rome().side.sees(&world.milan().side).next().unwrap();
+
+    let ping = Ping { timeout: std::time::Duration::from_millis(300), ..Ping::new(target, 4) };
+    let lost = ping.run(&world.rome().pod).unwrap();
+
+    assert_eq!(lost.received, 0);
+    assert_eq!(world.drops(world.milan(), strait_lab::Direction::Inbound, "no_node"), 4);
+    world.finish();
+}
+
+#[test]
+fn fragments_arrive_both_ways() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    for fabric in [Fabric::SameHost, Fabric::Routed] {
+        let world = OverlayWorld::start(&Layout::equal(), fabric);
+        for cluster in [world.milan(), world.rome()] {
+            cluster.pod.set_mtu(strait_lab::topology::POD_LINK, 1400).unwrap();
+        }
+        let datagrams = Datagrams { count: 200, payload_bytes: 4000, per_second: 1000 };
+
+        for (from, to) in [(world.rome(), world.milan()), (world.milan(), world.rome())] {
+            for target in from.side.sees(&to.side) {
+                let report = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+
+                assert!(report.is_perfect(), "{} to {target}: {report:?}", from.name);
+            }
+        }
+        world.finish();
+    }
+}
