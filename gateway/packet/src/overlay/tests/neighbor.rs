@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::fixtures::{Packet, any_address};
+use crate::fixtures::{Packet, any_address, any_packet};
 
 use super::super::neighbor::{Binding, MAX_FRAME_LEN, Message, ask};
 use super::*;
@@ -67,7 +67,7 @@ proptest! {
 
     /// Any other packet is left to the packet path.
     #[test]
-    fn other_packets_are_no_messages(packet in crate::fixtures::any_packet()) {
+    fn other_packets_are_no_messages(packet in any_packet()) {
         let kind = packet.transport.first().copied().unwrap_or_default();
         let is_message = packet.protocol == 58 && matches!(kind, SOLICITATION | ADVERTISEMENT);
         prop_assume!(!is_message);
