@@ -9,6 +9,7 @@ use super::*;
 
 mod neighbor;
 mod offload;
+mod oracle;
 
 const BOTH: [Encapsulation; 2] = [Encapsulation::Vxlan, Encapsulation::Geneve];
 
