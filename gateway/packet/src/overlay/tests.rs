@@ -7,6 +7,7 @@ use crate::fixtures::any_packet;
 
 use super::*;
 
+mod kernel;
 mod neighbor;
 mod offload;
 mod oracle;
