@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::fixtures::{
-    Packet, TCP, UDP, any_address, any_frame, any_packet, cut, naive_sum, noise, put, tcp, udp,
-    word,
+    Extension, Packet, TCP, UDP, any_address, any_frame, any_packet, cut, naive_sum, noise, put,
+    tcp, udp, word,
 };
 use crate::segment::Segments;
 use crate::virtio::{Gso, VirtioHeader};
@@ -222,6 +222,29 @@ fn opening_segments_are_never_cut() {
 
     assert!(virtio.needs_checksum);
     assert_eq!(virtio.gso, Gso::None);
+}
+
+#[test]
+fn frames_of_one_segment_are_not_cut() {
+    let transport = tcp([1, 2], 3, ACK_PSH, &[], &[7; 1000]);
+    let bytes = left_incomplete(&Packet::new([1; 4].into(), [2; 4].into(), TCP, transport));
+    let header = Header::parse(&bytes).unwrap();
+
+    assert_eq!(describe(&bytes, &header, limits(1040)).gso, Gso::None);
+    assert_eq!(describe(&bytes, &header, limits(1039)).gso, Gso::TcpV4);
+}
+
+/// The checksum covers an address that is not in the IP header.
+#[test]
+fn routed_packets_count_as_complete() {
+    let transport = tcp([1, 2], 3, ACK_PSH, &[], &[7; 1000]);
+    let (source, destination) = ([1_u16; 8].into(), [2_u16; 8].into());
+    let mut packet = Packet::new(source, destination, TCP, transport);
+    packet.extensions = vec![Extension::Routing { segments_left: 1, last: [2_u16; 8].into() }];
+    let bytes = left_incomplete(&packet);
+    let header = Header::parse(&bytes).unwrap();
+
+    assert_eq!(describe(&bytes, &header, limits(1400)), VirtioHeader::default());
 }
 
 #[test]
