@@ -10,10 +10,10 @@
 //!
 //! The sum of the pseudo-header, `P`, can by chance be the checksum of a packet. Completion does not change it: with `R` as the
 //! sum of all else, completion writes the complement of `P + R`, and the right checksum is by definition the complement of
-//! the same sum. `P` is never zero, because the protocol is part of it, so neither is a right checksum `0x0000` mistaken.
-//! A *wrong* checksum that equals `P` is completed, as it would be by any receiver of such a frame; of corrupted packets,
-//! one in 65,536 has it. Every other wrong checksum stays wrong, so a frame is cut only if its checksum is incomplete: the
-//! kernel leaves no other checksum in a frame that is to be cut.
+//! the same sum. (`P` is never `0x0000`, because the protocol is part of it, so a UDP datagram without checksum stays without.)
+//! A *wrong* checksum that equals `P` becomes right, because nothing distinguishes it from an incomplete one; of corrupted
+//! packets, one in 65,536 has it. Every other wrong checksum stays wrong. For that, only frames with an incomplete checksum
+//! are cut, as cutting computes checksums anew; the kernel leaves no other checksum in a frame that is to be cut.
 
 use remap::checksum::pseudo_header;
 

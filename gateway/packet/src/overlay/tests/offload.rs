@@ -247,6 +247,18 @@ fn routed_packets_count_as_complete() {
     assert_eq!(describe(&bytes, &header, limits(1400)), VirtioHeader::default());
 }
 
+/// The checksum covers bytes that are in other packets.
+#[test]
+fn fragments_count_as_complete() {
+    let transport = tcp([1, 2], 3, ACK_PSH, &[], &[7; 1000]);
+    let mut packet = Packet::new([1; 4].into(), [2; 4].into(), TCP, transport);
+    packet.fragment = 0x2000;
+    let bytes = left_incomplete(&packet);
+    let header = Header::parse(&bytes).unwrap();
+
+    assert_eq!(describe(&bytes, &header, limits(500)), VirtioHeader::default());
+}
+
 #[test]
 fn tiny_maximum_segment_sizes_have_a_floor() {
     let transport = tcp([1, 2], 3, ACK_PSH, &[1; 40], &[7; 3000]);
