@@ -48,6 +48,7 @@ use state::StateFile;
 
 pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
+pub(crate) use probe::TrafficSource;
 pub use settings::Settings;
 
 /// An event for the control loop of a gateway in a cluster.
@@ -229,6 +230,11 @@ impl ClusterSource {
     /// Whether the device may get a larger MTU than the configured one.
     pub(crate) const fn grows_mtu(&self) -> bool {
         self.grows_mtu
+    }
+
+    /// Sets the source of what the tunnel has carried. Call it before the first [`Self::next`].
+    pub(crate) fn set_traffic(&mut self, traffic: TrafficSource) {
+        self.leader_tasks.set_traffic(traffic);
     }
 
     /// The MTU of the device has changed to `mtu` bytes.

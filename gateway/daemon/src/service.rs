@@ -85,7 +85,7 @@ impl Service {
     ///
     /// If the device does not exist, or its changes cannot be watched.
     pub async fn new(
-        source: Source,
+        mut source: Source,
         config: Config,
         mtu_bytes: u16,
         gateway: Gateway,
@@ -98,6 +98,7 @@ impl Service {
             .await
             .with_context(|| format!("cannot find interface {:?}", config.interface))?;
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
+        source.set_monitor(gateway.monitor());
 
         Ok(Self {
             reader: BackgroundReader::new(READ_MAX),

@@ -2,15 +2,17 @@
 //!
 //! This is earlier than the loss of the connection, and earlier than WireGuard's own timeouts.
 
+use std::mem;
+
 use strait_plan::conncheck::{Report, State};
 use tokio::sync::watch;
 
 /// What missed probes indicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectivityEvent {
-    /// One probe was missed; it may have been lost.
+    /// Probes were missed; they may have been lost.
     MissedProbe,
-    /// Two probes in a row were missed, or two more while the connection is not lost.
+    /// The remote gateway is silent, or still is while the connection is not lost.
     Silence,
     /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
     /// `None`: the remote gateway is not one of Strait, so the length is not known.
@@ -21,8 +23,9 @@ pub(crate) enum ConnectivityEvent {
 #[derive(Debug)]
 pub(super) struct ConnectivityEvents {
     reports: watch::Receiver<Report>,
-    /// Consecutive missed probes in the last report.
-    missed: u32,
+    /// As in the last report.
+    suspicions: u32,
+    silences: u32,
     /// The last path MTU that was returned.
     path_mtu: Option<u16>,
 }
@@ -30,15 +33,18 @@ pub(super) struct ConnectivityEvents {
 impl ConnectivityEvents {
     /// Starts from the current report.
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
-        let missed = reports.borrow_and_update().missed;
+        let Report { suspicions, silences, .. } = *reports.borrow_and_update();
 
-        Self { reports, missed, path_mtu: None }
+        Self { reports, suspicions, silences, path_mtu: None }
     }
 
     /// Waits for the next event; forever if there is no check. Cancel safe.
     pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
             let report = *self.reports.borrow();
+            if let Some(event) = self.handle_report(report) {
+                return event;
+            }
             let path_mtu = match report.path_mtu {
                 None if report.is_strait || report.state != State::Connected => self.path_mtu,
                 found => found,
@@ -50,33 +56,25 @@ impl ConnectivityEvents {
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let report = *self.reports.borrow_and_update();
-            if let Some(event) = self.handle_report(report) {
-                return event;
-            }
         }
     }
 
+    /// The next event of `report`, which may stand for several reports.
     fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
-        let before = std::mem::replace(&mut self.missed, report.missed);
-
-        // A report may have been overwritten by the next one.
-        match (before, report.missed) {
-            (0, 1) => Some(ConnectivityEvent::MissedProbe),
-            (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
-            // A remote gateway that restarts may have missed the first handshake. Once the connection is lost, only
-            // WireGuard's timers retry, less often.
-            (before, missed) if missed / 2 > before / 2 && report.state == State::Connected => {
-                Some(ConnectivityEvent::Silence)
-            }
-            _ => None,
+        // First, as a lookup takes time.
+        if mem::replace(&mut self.suspicions, report.suspicions) < report.suspicions {
+            return Some(ConnectivityEvent::MissedProbe);
         }
+        let before = mem::replace(&mut self.silences, report.silences);
+
+        (before < report.silences).then_some(ConnectivityEvent::Silence)
     }
 }
 
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
 mod tests {
+    use std::iter;
     use std::time::{Duration, Instant};
 
     use jiff::Timestamp;
@@ -117,6 +115,21 @@ mod tests {
         let found = events(&[false; 100]);
 
         assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
+    }
+
+    #[test]
+    fn reports_that_were_skipped_are_events() {
+        let (_sender, reports) = watch::channel(Report::default());
+        let mut events = ConnectivityEvents::new(reports);
+
+        let later = Report { suspicions: 2, silences: 1, ..Report::default() };
+        let found: Vec<_> = iter::from_fn(|| events.handle_report(later)).collect();
+        assert_eq!(found, [ConnectivityEvent::MissedProbe, ConnectivityEvent::Silence]);
+
+        // Another term of the leader counts anew.
+        assert_eq!(events.handle_report(Report::default()), None);
+        let first = Report { suspicions: 1, ..Report::default() };
+        assert_eq!(events.handle_report(first), Some(ConnectivityEvent::MissedProbe));
     }
 
     proptest! {
@@ -164,13 +177,15 @@ mod tests {
             now += INTERVAL;
             let time = Timestamp::from_second(i64::try_from(place).unwrap()).unwrap();
             let ping = check.handle_timeout(now, time, 7).unwrap();
-            found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+            let report = check.report();
+            found
+                .extend(iter::from_fn(|| events.handle_report(report)).map(|event| (place, event)));
             if answers.get(place).is_some_and(|is_answered| *is_answered) {
                 let Reaction::Answer(pong) = other.handle_datagram(peer, &ping, now) else {
                     panic!("a PING is answered");
                 };
                 check.handle_datagram(peer, &pong, now);
-                found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+                assert_eq!(events.handle_report(check.report()), None, "an answer is no event");
             }
         }
 

@@ -1,18 +1,20 @@
 //! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use strait_api::identity::Identity;
 use strait_plan::conditions::Verdict;
-use strait_plan::conncheck::{Report, State};
+use strait_plan::conncheck::{Report, State, Traffic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::probe::{self, TrafficSource};
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
-use super::{probe, status_task};
+use super::status_task;
 use crate::cluster::connection::Connections;
 use crate::cluster::status_reporter::StatusReporter;
 
@@ -24,6 +26,7 @@ pub(super) struct LeaderTasks {
     report_interval: Duration,
     has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
+    traffic: TrafficSource,
     /// In bytes.
     device_mtu: watch::Sender<u16>,
     /// The verdicts on objects.
@@ -42,6 +45,7 @@ impl LeaderTasks {
             report_interval: settings.report_interval,
             has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
+            traffic: Arc::new(Traffic::default),
             device_mtu: watch::Sender::new(settings.mtu),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
@@ -56,6 +60,11 @@ impl LeaderTasks {
     /// There is a peer to report on. If it disappears later, the check reports that.
     pub(super) fn set_has_peer(&self) {
         self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
+    }
+
+    /// Sets the source of what the tunnel has carried, for tasks that begin later.
+    pub(super) fn set_traffic(&mut self, traffic: TrafficSource) {
+        self.traffic = traffic;
     }
 
     /// Sets the MTU of the device, in bytes.
@@ -81,6 +90,7 @@ impl LeaderTasks {
             report_interval,
             has_peer,
             reports,
+            traffic,
             device_mtu,
             verdicts,
             tasks,
@@ -107,7 +117,12 @@ impl LeaderTasks {
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
-            tasks.spawn(probe::run(check.clone(), reports.clone(), device_mtu.subscribe()));
+            tasks.spawn(probe::run(
+                check.clone(),
+                Arc::clone(traffic),
+                reports.clone(),
+                device_mtu.subscribe(),
+            ));
         }
     }
 
