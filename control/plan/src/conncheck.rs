@@ -356,7 +356,7 @@ impl ConnCheck {
             self.path_mtu.get_or_insert_with(|| PathMtu::new(mtu, now));
             let liveness = self.liveness.get_or_insert_with(|| Liveness::new(interval, now));
             liveness.handle_sign_of_life(now);
-            liveness.set_loss(self.window.loss(now));
+            liveness.set_loss(self.window.certain_loss(now));
         }
 
         Ok(())

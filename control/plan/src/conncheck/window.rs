@@ -57,16 +57,31 @@ impl Window {
 
     /// The share of PINGs that had an interval for their answer and got none, 0 to 1.
     pub(super) fn loss(&self, now: Instant) -> f64 {
-        let is_due = |probe: &&Probe| probe.is_answered || self.is_due(probe, now);
-        let due = self.probes.iter().filter(is_due).count();
-        let lost = self.probes.iter().filter(is_due).filter(|probe| !probe.is_answered).count();
-        // Neither is more than `LENGTH`.
-        let share = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        let answered = self.probes.iter().filter(|probe| probe.is_answered).count();
+        let lost = self.lost(now);
+        if lost == 0 { 0.0 } else { ratio(lost, lost + answered) }
+    }
 
-        if due == 0 { 0.0 } else { share(lost) / share(due) }
+    /// As [`Self::loss`], but what was not sent yet counts as answered: the first PING of a gateway, before there is a
+    /// session, says nothing about the path.
+    pub(super) fn certain_loss(&self, now: Instant) -> f64 {
+        ratio(self.lost(now), LENGTH)
+    }
+
+    fn lost(&self, now: Instant) -> usize {
+        let is_lost = |probe: &&Probe| !probe.is_answered && self.is_due(probe, now);
+
+        self.probes.iter().filter(is_lost).count()
     }
 
     fn is_due(&self, probe: &Probe, now: Instant) -> bool {
         now.saturating_duration_since(probe.sent) >= self.interval
     }
+}
+
+/// Neither is more than [`LENGTH`].
+fn ratio(part: usize, whole: usize) -> f64 {
+    let exact = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+
+    exact(part) / exact(whole)
 }

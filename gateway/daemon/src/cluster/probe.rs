@@ -67,7 +67,7 @@ pub(super) async fn run(
                 debug!(path_mtu, "packets up to this length reach the other gateway");
             }
             if last.silences < report.silences {
-                debug!(limit = ?report.silence_limit, "the other gateway is silent");
+                info!(limit = ?report.silence_limit, "the other gateway is silent");
             }
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");

@@ -392,6 +392,17 @@ fn an_idle_check_wakes_twenty_times_a_second_at_most() {
 }
 
 #[test]
+fn one_early_loss_changes_no_limit() {
+    let mut world = World::new(5 * MS, INTERVAL);
+    world.is_alive = false;
+    world.run(INTERVAL);
+    world.is_alive = true;
+    world.run(INTERVAL);
+
+    assert_eq!(world.report().silence_limit, Some(400 * MS));
+}
+
+#[test]
 fn a_lossy_path_needs_more_probes() {
     let mut liveness = Liveness::new(INTERVAL, Instant::now());
     let mut needed = |loss| {
