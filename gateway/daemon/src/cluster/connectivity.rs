@@ -28,6 +28,8 @@ pub(super) struct ConnectivityEvents {
     silences: u32,
     /// The last path MTU that was returned.
     path_mtu: Option<u16>,
+    /// The path MTU by the previous leader, which was not returned yet.
+    inherited: Option<u16>,
 }
 
 impl ConnectivityEvents {
@@ -35,7 +37,12 @@ impl ConnectivityEvents {
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let Report { suspicions, silences, .. } = *reports.borrow_and_update();
 
-        Self { reports, suspicions, silences, path_mtu: None }
+        Self { reports, suspicions, silences, path_mtu: None, inherited: None }
+    }
+
+    /// The previous leader has found that packets of `path_mtu` bytes arrive.
+    pub(super) const fn inherit(&mut self, path_mtu: u16) {
+        self.inherited = Some(path_mtu);
     }
 
     /// Waits for the next event; forever if there is no check. Cancel safe.
@@ -45,18 +52,29 @@ impl ConnectivityEvents {
             if let Some(event) = self.handle_report(report) {
                 return event;
             }
-            let path_mtu = match report.path_mtu {
-                None if report.is_strait || report.state != State::Connected => self.path_mtu,
-                found => found,
-            };
-            if path_mtu != self.path_mtu {
-                self.path_mtu = path_mtu;
-                return ConnectivityEvent::PathMtu(path_mtu);
+            if let Some(event) = self.handle_path_mtu(&report) {
+                return event;
             }
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
+    }
+
+    fn handle_path_mtu(&mut self, report: &Report) -> Option<ConnectivityEvent> {
+        let inherited = self.inherited.take();
+        let path_mtu = match report.path_mtu {
+            None if report.is_strait || report.state != State::Connected => {
+                inherited.or(self.path_mtu)
+            }
+            found => found,
+        };
+        if path_mtu == self.path_mtu && inherited.is_none() {
+            return None;
+        }
+        self.path_mtu = path_mtu;
+
+        Some(ConnectivityEvent::PathMtu(path_mtu))
     }
 
     /// The next event of `report`, which may stand for several reports.
@@ -115,6 +133,29 @@ mod tests {
         let found = events(&[false; 100]);
 
         assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
+    }
+
+    #[test]
+    fn an_inherited_path_mtu_is_in_force_until_probed() {
+        let (_sender, reports) = watch::channel(Report::default());
+        let report =
+            |state, is_strait, path_mtu| Report { state, is_strait, path_mtu, ..Report::default() };
+        let silent = report(State::Connecting, false, None);
+        let answering = report(State::Connected, true, None);
+        let ours = report(State::Connected, true, Some(1296));
+        let stock = report(State::Connected, false, None);
+        let path_mtu = |bytes| Some(ConnectivityEvent::PathMtu(bytes));
+
+        for (later, expected) in [(ours, path_mtu(Some(1296))), (stock, path_mtu(None))] {
+            let mut events = ConnectivityEvents::new(reports.clone());
+            assert_eq!(events.handle_path_mtu(&silent), None);
+
+            events.inherit(1420);
+            assert_eq!(events.handle_path_mtu(&silent), path_mtu(Some(1420)));
+            assert_eq!(events.handle_path_mtu(&answering), None);
+            assert_eq!(events.handle_path_mtu(&later), expected);
+            assert_eq!(events.handle_path_mtu(&later), None);
+        }
     }
 
     #[test]
