@@ -148,8 +148,13 @@ pub struct ConnCheck {
     next_ping: Instant,
     /// When the other end was last heard; until then, the start of the check.
     last_heard: Instant,
+    /// When the connection was last established; until then, the start of the check.
+    connected_at: Instant,
+    /// From which the next one differs by jitter.
+    last_round_trip: Option<Duration>,
     report: Report,
     window: Window,
+    /// Of PINGs that stock gateways do not get. Those that they get may have waited for a session.
     round_trip: RoundTrip,
     silence: Silence,
     /// Of a connected end that repeats nonces, as the path MTU.
@@ -166,6 +171,7 @@ pub struct ConnCheck {
 struct SizedProbe {
     nonce: u64,
     bytes: u16,
+    sent: Instant,
 }
 
 impl ConnCheck {
@@ -178,6 +184,8 @@ impl ConnCheck {
             settings,
             next_ping: now,
             last_heard: now,
+            connected_at: now,
+            last_round_trip: None,
             report: Report::default(),
             round_trip: RoundTrip::default(),
             liveness: None,
@@ -239,6 +247,7 @@ impl ConnCheck {
             self.report.is_strait = false;
             self.path_mtu = None;
             self.liveness = None;
+            self.round_trip = RoundTrip::default();
         }
         if let Some(liveness) = &mut self.liveness
             && let Some(finding) = liveness.finding(&self.round_trip, now)
@@ -302,7 +311,7 @@ impl ConnCheck {
             if self.sized_probes.len() == SIZED_PROBES {
                 self.sized_probes.pop_front();
             }
-            self.sized_probes.push_back(SizedProbe { nonce, bytes });
+            self.sized_probes.push_back(SizedProbe { nonce, bytes, sent: now });
             let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
             ping.to_padded_bytes(bytes.saturating_sub(HEADER_BYTES).into())
         };
@@ -349,7 +358,7 @@ impl ConnCheck {
         let sent = probe.sent;
         // A PONG that arrives after a newer one counts as an answer, but its round trip is out of date.
         if is_newest {
-            self.handle_round_trip(now.saturating_duration_since(sent), now);
+            self.handle_round_trip(sent, now);
         }
         if self.report.is_strait && self.report.state == State::Connected {
             let Settings { mtu, interval, .. } = self.settings;
@@ -362,16 +371,21 @@ impl ConnCheck {
         Ok(())
     }
 
-    /// The other end answers.
-    fn handle_round_trip(&mut self, round_trip: Duration, now: Instant) {
-        if let Some(before) = self.report.latency {
+    /// The other end has answered a PING that was `sent` then.
+    fn handle_round_trip(&mut self, sent: Instant, now: Instant) {
+        let round_trip = now.saturating_duration_since(sent);
+        if self.report.state != State::Connected {
+            self.connected_at = now;
+        }
+        if let Some(before) = self.last_round_trip {
             let (jitter, change) = (self.report.jitter, round_trip.abs_diff(before));
             self.report.jitter = jitter - jitter / JITTER_GAIN + change / JITTER_GAIN;
         }
+        // A PING that was sent before may have waited for a session.
+        self.last_round_trip = (sent >= self.connected_at).then_some(round_trip);
         self.report.latency = Some(round_trip);
         self.report.state = State::Connected;
         self.last_heard = now;
-        self.round_trip.handle_sample(round_trip);
         self.silence.handle_answer();
     }
 
@@ -382,9 +396,10 @@ impl ConnCheck {
             .as_mut()
             .zip(pong.nonce)
             .and_then(|(it, nonce)| it.handle_answer(nonce, now));
-        let Some(round_trip) = answered else { return false };
+        let Some(sent) = answered else { return false };
         self.last_quick_answer = Some(now);
-        self.handle_round_trip(round_trip, now);
+        self.round_trip.handle_sample(now.saturating_duration_since(sent));
+        self.handle_round_trip(sent, now);
 
         true
     }
@@ -398,6 +413,7 @@ impl ConnCheck {
         if let Some(path_mtu) = &mut self.path_mtu {
             path_mtu.handle_answer(probe.bytes, now);
             self.report.path_mtu = path_mtu.get();
+            self.round_trip.handle_sample(now.saturating_duration_since(probe.sent));
         }
 
         true

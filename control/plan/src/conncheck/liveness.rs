@@ -158,13 +158,13 @@ impl Liveness {
         self.stage = Stage::Alive;
     }
 
-    /// Handles an answer with `nonce`. Returns its round trip, if it answers one of these probes.
-    pub(super) fn handle_answer(&mut self, nonce: u64, now: Instant) -> Option<Duration> {
+    /// Handles an answer with `nonce`. Returns when the probe that it answers was sent, if it is one of these.
+    pub(super) fn handle_answer(&mut self, nonce: u64, now: Instant) -> Option<Instant> {
         let place = self.probes.iter().position(|probe| probe.nonce == nonce)?;
         let probe = self.probes.remove(place)?;
         self.handle_sign_of_life(now);
 
-        Some(now.saturating_duration_since(probe.sent))
+        Some(probe.sent)
     }
 
     /// Sets the share of round trips that are lost on the path while the other end is there, 0 to 1.

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// next one. An end that waits for its processor this long is not taken for a lost one.
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
+/// The timeout without a sample (RFC 6298, rule 2.1).
+const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
+
 /// The smoothed round trip, and its mean deviation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RoundTrip(Option<Estimate>);
@@ -31,7 +34,7 @@ impl RoundTrip {
 
     /// How long to wait for an answer.
     pub(super) fn timeout(&self) -> Duration {
-        let Some(Estimate { smoothed, deviation }) = self.0 else { return TIMEOUT_MIN };
+        let Some(Estimate { smoothed, deviation }) = self.0 else { return TIMEOUT_FIRST };
 
         smoothed.saturating_add(deviation.saturating_mul(4)).max(TIMEOUT_MIN)
     }
@@ -46,7 +49,7 @@ mod tests {
     #[test]
     fn a_short_round_trip_has_the_minimum() {
         let mut round_trip = RoundTrip::default();
-        assert_eq!(round_trip.timeout(), TIMEOUT_MIN);
+        assert_eq!(round_trip.timeout(), TIMEOUT_FIRST);
 
         round_trip.handle_sample(Duration::from_millis(1));
         assert_eq!(round_trip.timeout(), TIMEOUT_MIN);

@@ -391,15 +391,21 @@ fn an_idle_check_wakes_twenty_times_a_second_at_most() {
     assert!(world.wakes <= 20 * 60, "{}", world.wakes);
 }
 
+/// One is lost, one waits for a session.
 #[test]
-fn one_early_loss_changes_no_limit() {
+fn early_probes_change_no_limit() {
     let mut world = World::new(5 * MS, INTERVAL);
     world.is_alive = false;
     world.run(INTERVAL);
     world.is_alive = true;
-    world.run(INTERVAL);
+    world.round_trip = 5 * SECOND;
+    world.run(MS);
+    world.round_trip = 5 * MS;
+    world.run_until(20 * SECOND, |world| world.report().silence_limit.is_some());
+    world.run(2 * INTERVAL);
 
     assert_eq!(world.report().silence_limit, Some(400 * MS));
+    assert!(world.report().jitter < MS, "{:?}", world.report());
 }
 
 #[test]
