@@ -166,12 +166,13 @@ async fn serve(
             Source::Cluster(Box::new(ClusterSource::start(&settings, client)))
         }
     };
+    let cluster = source.observed();
     let board = StatusBoard::default();
     let monitor = gateway.monitor();
     let status = Arc::new(move || monitor.status());
     let sources = Sources {
         status,
-        cluster: source.observed(),
+        cluster: cluster.clone(),
         status_board: board.clone(),
         log,
         flag_values: Arc::new(flag_values),
@@ -191,7 +192,8 @@ async fn serve(
         Source::File(_) => "the configuration file",
         Source::Cluster(_) => "the API server",
     };
-    let uapi = uapi::serve_gateway(&config.interface, authority, gateway.monitor(), board.clone());
+    let (monitor, answered) = (gateway.monitor(), board.clone());
+    let uapi = uapi::serve_gateway(&config.interface, authority, monitor, answered, cluster);
     let sockets = Sockets { admin, uapi };
 
     Service::new(source, config, mtu.bytes, gateway, netlink, board, sockets)

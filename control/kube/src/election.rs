@@ -14,27 +14,24 @@
 //!   from the Lease up to which date initiations may have been dated ([`Election::continue_after`]).
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use strait_api::identity::Identity;
 
 mod elector;
 mod leader_clock;
+mod peer_record;
 #[cfg(test)]
 mod tests;
 
 pub use elector::{Elector, Times};
 use leader_clock::LeaderClock;
-
-/// The annotation of the Lease in which a leader records the endpoint of its peer for the next one: a server learns the
-/// endpoint from the peer alone, and a new leader has heard nothing yet.
-pub(crate) const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
+pub use peer_record::{PeerRecord, ProbedPathMtu};
 
 /// The settings of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,10 +219,10 @@ pub struct Election {
     api: Api<Lease>,
     name: String,
     candidate: Candidate,
-    /// The endpoint of this replica's peer.
-    peer_endpoint: Option<SocketAddr>,
-    /// The endpoint of the leader's peer, as in the Lease.
-    peer_endpoint_of_leader: Option<SocketAddr>,
+    /// What this replica knows about the peer.
+    record: PeerRecord,
+    /// What the leader knew, as in the Lease.
+    record_of_leader: PeerRecord,
 }
 
 impl Election {
@@ -244,8 +241,8 @@ impl Election {
             api,
             name,
             candidate: Candidate::new(settings),
-            peer_endpoint: None,
-            peer_endpoint_of_leader: None,
+            record: PeerRecord::default(),
+            record_of_leader: PeerRecord::default(),
         }
     }
 
@@ -255,11 +252,11 @@ impl Election {
         self.candidate.role()
     }
 
-    /// The endpoint of the leader's peer, as in the Lease when it was read last; a new leader learns from it where the
-    /// leader before heard its peer.
+    /// What the leader knew about the peer, as in the Lease when it was read last; a new leader learns from it what the
+    /// leader before knew.
     #[must_use]
-    pub const fn peer_endpoint_of_leader(&self) -> Option<SocketAddr> {
-        self.peer_endpoint_of_leader
+    pub const fn record_of_leader(&self) -> PeerRecord {
+        self.record_of_leader
     }
 
     /// The latest date, since 1970, that the leader before may have given initiations by `now`, if there was one. This
@@ -269,9 +266,10 @@ impl Election {
         self.candidate.clock.continue_after(now, wall)
     }
 
-    /// Sets the endpoint of this replica's peer. The next renewal writes it into the Lease for the next leader.
-    pub const fn set_peer_endpoint(&mut self, endpoint: SocketAddr) {
-        self.peer_endpoint = Some(endpoint);
+    /// Sets what this replica knows about the peer. The next renewal writes it into the Lease for the next leader; what is
+    /// not known keeps what the leader before has written.
+    pub const fn set_record(&mut self, record: PeerRecord) {
+        self.record = record;
     }
 
     /// [`Self::try_acquire`] failed, or timed out. The role does not change.
@@ -288,7 +286,7 @@ impl Election {
     pub async fn try_acquire(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        self.peer_endpoint_of_leader = found.as_ref().and_then(peer_endpoint);
+        self.record_of_leader = found.as_ref().map(PeerRecord::of).unwrap_or_default();
         let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
             return Ok(false);
         };
@@ -347,20 +345,12 @@ impl Election {
         Ok(found.is_some_and(|spec| self.candidate.has_successor(&spec)))
     }
 
-    /// The Lease to write. A leader that has not heard its peer yet keeps the endpoint of the leader before.
+    /// The Lease to write.
     fn lease(&self, mut metadata: ObjectMeta, spec: LeaseSpec) -> Lease {
-        if let Some(heard) = self.peer_endpoint {
-            let annotations = metadata.annotations.get_or_insert_default();
-            annotations.insert(PEER_ENDPOINT.to_owned(), heard.to_string());
-        }
+        self.record.write(&mut metadata);
 
         Lease { metadata, spec: Some(spec) }
     }
-}
-
-/// The endpoint of the leader's peer, if the annotation is valid.
-fn peer_endpoint(lease: &Lease) -> Option<SocketAddr> {
-    lease.annotations().get(PEER_ENDPOINT)?.parse().ok()
 }
 
 /// The name of the lease of a gateway's replicas, the same as in Liqo's gateways.

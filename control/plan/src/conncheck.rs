@@ -1,8 +1,9 @@
 //! Whether the gateway at the other end of the tunnel answers: Liqo's connection check.
 //!
 //! Each gateway sends a PING every interval and answers those of the other with a PONG, in UDP inside
-//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be. The state machine here does
-//! no I/O: datagrams, time and randomness are arguments.
+//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be, and quick ones follow while
+//! packets are sent and none arrives. The state machine here does no I/O: datagrams, counters, time and randomness are
+//! arguments.
 //!
 //! # Invariants
 //!
@@ -16,10 +17,14 @@
 //! The socket, and the `Connection` in which the result is reported.
 
 mod gso_guard;
+mod liveness;
 mod message;
 mod path_mtu;
+mod round_trip;
+mod silence;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -28,8 +33,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use gso_guard::GsoGuard;
+use liveness::Liveness;
 use message::{Kind, Message};
 use path_mtu::PathMtu;
+use round_trip::RoundTrip;
+use silence::Silence;
+use window::Window;
+
+pub use liveness::Traffic;
 
 /// The UDP port on which a gateway listens by default, over IPv4.
 pub const PORT: u16 = 12345;
@@ -42,9 +53,6 @@ const HEADER_BYTES: u16 = 28;
 
 /// The most PINGs of the path MTU whose answers are awaited: those of a few rounds.
 const SIZED_PROBES: usize = 64;
-
-/// The number of probes over which loss is computed.
-const WINDOW: usize = 32;
 
 /// The gain of the jitter estimate (RFC 3550 section 6.4.1).
 const JITTER_GAIN: u32 = 16;
@@ -94,10 +102,15 @@ pub struct Report {
     pub latency: Option<Duration>,
     /// The smoothed difference between consecutive round trips (RFC 3550 section 6.4.1).
     pub jitter: Duration,
-    /// The share of the last probes without an answer, 0 to 1.
+    /// The share of the last probes of the configured interval without an answer, 0 to 1.
     pub loss: f64,
-    /// The number of the newest probes in a row without an answer in time.
-    pub missed: u32,
+    /// How often probes without an answer have raised the suspicion that the other end has moved.
+    pub suspicions: u32,
+    /// How often the other end was found silent: a handshake may help.
+    pub silences: u32,
+    /// After how much silence that is found while packets are sent, from the first probe on. `None` unless the other end is
+    /// one of ours and connected.
+    pub silence_limit: Option<Duration>,
     /// Whether the other end is a gateway of Strait, which repeats nonces. `false` until it answers.
     pub is_strait: bool,
     /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
@@ -139,10 +152,19 @@ pub struct ConnCheck {
     next_ping: Instant,
     /// When the other end was last heard; until then, the start of the check.
     last_heard: Instant,
+    /// When the connection was last established; until then, the start of the check.
+    connected_at: Instant,
+    /// From which the next one differs by jitter.
+    last_round_trip: Option<Duration>,
     report: Report,
-    /// The newest last.
-    probes: VecDeque<Probe>,
-    /// Of a connected end that repeats nonces.
+    window: Window,
+    /// Of PINGs that stock gateways do not get. Those that they get may have waited for a session.
+    round_trip: RoundTrip,
+    silence: Silence,
+    /// Of a connected end that repeats nonces, as the path MTU.
+    liveness: Option<Liveness>,
+    /// When such an end last answered a quick PING.
+    last_quick_answer: Option<Instant>,
     path_mtu: Option<PathMtu>,
     /// The newest last.
     sized_probes: VecDeque<SizedProbe>,
@@ -151,20 +173,12 @@ pub struct ConnCheck {
     gso_guard: GsoGuard,
 }
 
-/// A PING that was sent.
-#[derive(Clone, Debug)]
-struct Probe {
-    time_stamp: String,
-    nonce: u64,
-    sent: Instant,
-    is_answered: bool,
-}
-
 /// A PING that was padded to a length, and is not answered yet.
 #[derive(Clone, Copy, Debug)]
 struct SizedProbe {
     nonce: u64,
     bytes: u16,
+    sent: Instant,
 }
 
 impl ConnCheck {
@@ -172,11 +186,17 @@ impl ConnCheck {
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
         Self {
+            window: Window::new(settings.interval),
+            silence: Silence::new(settings.interval),
             settings,
             next_ping: now,
             last_heard: now,
+            connected_at: now,
+            last_round_trip: None,
             report: Report::default(),
-            probes: VecDeque::with_capacity(WINDOW),
+            round_trip: RoundTrip::default(),
+            liveness: None,
+            last_quick_answer: None,
             path_mtu: None,
             sized_probes: VecDeque::with_capacity(SIZED_PROBES),
             damaged: 0,
@@ -204,18 +224,28 @@ impl ConnCheck {
         self.damaged = damaged;
     }
 
-    /// When [`Self::handle_timeout`] and [`Self::sized_pings`] are due.
+    /// When [`Self::handle_traffic`], [`Self::handle_timeout`], [`Self::quick_ping`] and [`Self::sized_pings`] are due.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let next = match self.report.state {
             State::Connecting | State::Connected => self.next_ping.min(self.deadline()),
             State::Lost => self.next_ping,
         };
+        let path_mtu = self.path_mtu.as_ref().map(PathMtu::next_timeout);
+        let liveness =
+            self.liveness.as_ref().map(|liveness| liveness.next_timeout(&self.round_trip));
 
-        self.path_mtu.as_ref().map_or(next, |path_mtu| path_mtu.next_timeout().min(next))
+        [path_mtu, liveness].into_iter().flatten().fold(next, Instant::min)
     }
 
-    /// Detects loss of the connection, and returns the PING to send to the other end, if one is due.
+    /// Handles what the tunnel to the other end has carried. Of a stock gateway it tells nothing.
+    pub fn handle_traffic(&mut self, traffic: Traffic, now: Instant) {
+        if let Some(liveness) = &mut self.liveness {
+            liveness.handle_traffic(traffic, now);
+        }
+    }
+
+    /// Detects silence and loss of the connection, and returns the PING to send to the other end, if one is due.
     ///
     /// `wall_clock` is the time that the PING carries; `nonce` must be unpredictable.
     pub fn handle_timeout(
@@ -230,21 +260,49 @@ impl ConnCheck {
             // The other end may return as another release.
             self.report.is_strait = false;
             self.path_mtu = None;
+            self.liveness = None;
+            self.round_trip = RoundTrip::default();
         }
-        if now < self.next_ping {
-            return None;
+        if let Some(liveness) = &mut self.liveness
+            && let Some(finding) = liveness.finding(&self.round_trip, now)
+        {
+            self.silence.handle_finding(finding, now);
         }
+        let ping = (now >= self.next_ping).then(|| self.ping(now, wall_clock, nonce));
+        let Silence { suspicions, silences, .. } = self.silence;
+        let limit = self.liveness.as_ref().map(|liveness| liveness.limit(&self.round_trip));
+        self.report = Report { suspicions, silences, silence_limit: limit, ..self.report };
 
+        ping
+    }
+
+    /// The PING of the configured interval.
+    fn ping(&mut self, now: Instant, wall_clock: Timestamp, nonce: u64) -> Vec<u8> {
         // PINGs missed while the process slept are not sent late.
         self.next_ping = now + self.settings.interval;
-        self.report.loss = self.loss(now);
-        self.report.missed = self.missed(now);
+        self.report.loss = self.window.loss(now);
+        let missed = self.window.missed(self.last_quick_answer, now);
+        self.silence.handle_missed(missed, self.report.state == State::Connected, now);
+
         let time_stamp = wall_clock.to_string();
         let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
-        if self.probes.len() == WINDOW {
-            self.probes.pop_front();
-        }
-        self.probes.push_back(Probe { time_stamp, nonce, sent: now, is_answered: false });
+        self.window.push(time_stamp, nonce, now);
+        self.count_own_packet();
+
+        ping.to_bytes()
+    }
+
+    /// The PING that is due because packets are sent to the other end and none arrives: none to a stock gateway. It gets a
+    /// `nonce`.
+    pub fn quick_ping(
+        &mut self,
+        now: Instant,
+        wall_clock: Timestamp,
+        nonce: impl FnOnce() -> u64,
+    ) -> Option<Vec<u8>> {
+        let nonce = self.liveness.as_mut()?.poll_probe(now, nonce)?;
+        self.count_own_packet();
+        let ping = Message::ping(&self.settings.cluster_id, &wall_clock.to_string(), nonce);
 
         Some(ping.to_bytes())
     }
@@ -259,6 +317,7 @@ impl ConnCheck {
         let Some(path_mtu) = &mut self.path_mtu else { return Vec::new() };
         let lengths = path_mtu.handle_timeout(now, self.report.latency.unwrap_or_default());
         self.report.path_mtu = path_mtu.get();
+        lengths.iter().for_each(|_| self.count_own_packet());
         let time_stamp = wall_clock.to_string();
 
         let ping = |bytes: u16| {
@@ -266,7 +325,7 @@ impl ConnCheck {
             if self.sized_probes.len() == SIZED_PROBES {
                 self.sized_probes.pop_front();
             }
-            self.sized_probes.push_back(SizedProbe { nonce, bytes });
+            self.sized_probes.push_back(SizedProbe { nonce, bytes, sent: now });
             let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
             ping.to_padded_bytes(bytes.saturating_sub(HEADER_BYTES).into())
         };
@@ -283,7 +342,10 @@ impl ConnCheck {
         };
 
         match message.kind {
-            Kind::Ping => Reaction::Answer(message.into_pong(self.damaged).to_bytes()),
+            Kind::Ping => {
+                self.count_own_packet();
+                Reaction::Answer(message.into_pong(self.damaged).to_bytes())
+            }
             Kind::Pong => match self.handle_pong(&message, now) {
                 Ok(()) => Reaction::Heard,
                 Err(ignored) => Reaction::Ignored(ignored),
@@ -295,17 +357,11 @@ impl ConnCheck {
         if pong.cluster_id != self.settings.cluster_id {
             return Err(Ignored::OtherCluster);
         }
-        if self.handle_sized_pong(pong, now) {
+        if self.handle_sized_pong(pong, now) || self.handle_quick_pong(pong, now) {
             return Ok(());
         }
-        let newest_answered = self.probes.iter().rposition(|probe| probe.is_answered);
-        let (place, probe) = self
-            .probes
-            .iter_mut()
-            .enumerate()
-            .rev()
-            .find(|(_, probe)| probe.time_stamp == pong.time_stamp && !probe.is_answered)
-            .ok_or(Ignored::Unexpected)?;
+        let (probe, is_newest) =
+            self.window.unanswered(&pong.time_stamp).ok_or(Ignored::Unexpected)?;
         match pong.nonce {
             Some(nonce) if nonce == probe.nonce => self.report.is_strait = true,
             None if !self.report.is_strait => {}
@@ -313,26 +369,56 @@ impl ConnCheck {
         }
 
         probe.is_answered = true;
+        let sent = probe.sent;
         // A PONG that arrives after a newer one counts as an answer, but its round trip is out of date.
-        if newest_answered.is_none_or(|newest| place > newest) {
-            let round_trip = now.saturating_duration_since(probe.sent);
-            if let Some(before) = self.report.latency {
-                let (jitter, change) = (self.report.jitter, round_trip.abs_diff(before));
-                self.report.jitter = jitter - jitter / JITTER_GAIN + change / JITTER_GAIN;
-            }
-            self.report.latency = Some(round_trip);
-            self.report.missed = 0;
+        if is_newest {
             if let Some(damaged) = pong.damaged.filter(|_| pong.nonce.is_some()) {
                 self.report.is_gso_harmful = self.gso_guard.handle_report(damaged);
             }
-            self.report.state = State::Connected;
-            self.last_heard = now;
+            self.handle_round_trip(sent, now);
         }
         if self.report.is_strait && self.report.state == State::Connected {
-            self.path_mtu.get_or_insert_with(|| PathMtu::new(self.settings.mtu, now));
+            let Settings { mtu, interval, .. } = self.settings;
+            self.path_mtu.get_or_insert_with(|| PathMtu::new(mtu, now));
+            let liveness = self.liveness.get_or_insert_with(|| Liveness::new(interval, now));
+            liveness.handle_sign_of_life(now);
+            liveness.set_loss(self.window.certain_loss(now));
         }
 
         Ok(())
+    }
+
+    /// The other end has answered a PING that was `sent` then.
+    fn handle_round_trip(&mut self, sent: Instant, now: Instant) {
+        let round_trip = now.saturating_duration_since(sent);
+        if self.report.state != State::Connected {
+            self.connected_at = now;
+        }
+        if let Some(before) = self.last_round_trip {
+            let (jitter, change) = (self.report.jitter, round_trip.abs_diff(before));
+            self.report.jitter = jitter - jitter / JITTER_GAIN + change / JITTER_GAIN;
+        }
+        // A PING that was sent before may have waited for a session.
+        self.last_round_trip = (sent >= self.connected_at).then_some(round_trip);
+        self.report.latency = Some(round_trip);
+        self.report.state = State::Connected;
+        self.last_heard = now;
+        self.silence.handle_answer();
+    }
+
+    /// Whether it answers a quick PING.
+    fn handle_quick_pong(&mut self, pong: &Message, now: Instant) -> bool {
+        let answered = self
+            .liveness
+            .as_mut()
+            .zip(pong.nonce)
+            .and_then(|(it, nonce)| it.handle_answer(nonce, now));
+        let Some(sent) = answered else { return false };
+        self.last_quick_answer = Some(now);
+        self.round_trip.handle_sample(now.saturating_duration_since(sent));
+        self.handle_round_trip(sent, now);
+
+        true
     }
 
     /// Whether it answers a padded PING.
@@ -344,6 +430,7 @@ impl ConnCheck {
         if let Some(path_mtu) = &mut self.path_mtu {
             path_mtu.handle_answer(probe.bytes, now);
             self.report.path_mtu = path_mtu.get();
+            self.round_trip.handle_sample(now.saturating_duration_since(probe.sent));
         }
 
         true
@@ -353,25 +440,10 @@ impl ConnCheck {
         self.last_heard + self.settings.patience()
     }
 
-    fn missed(&self, now: Instant) -> u32 {
-        let is_due =
-            |probe: &&Probe| now.saturating_duration_since(probe.sent) >= self.settings.interval;
-        let due = self.probes.iter().rev().skip_while(|probe| !is_due(probe));
-        let missed = due.take_while(|probe| !probe.is_answered).count();
-
-        u32::try_from(missed).unwrap_or(u32::MAX)
-    }
-
-    /// Over the probes that had an interval for their answer.
-    fn loss(&self, now: Instant) -> f64 {
-        let is_due = |probe: &&Probe| {
-            probe.is_answered || now.saturating_duration_since(probe.sent) >= self.settings.interval
-        };
-        let due = self.probes.iter().filter(is_due).count();
-        let lost = self.probes.iter().filter(is_due).filter(|probe| !probe.is_answered).count();
-        // Neither is more than `WINDOW`.
-        let share = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-
-        if due == 0 { 0.0 } else { share(lost) / share(due) }
+    /// A packet of the check goes to the other end.
+    const fn count_own_packet(&mut self) {
+        if let Some(liveness) = &mut self.liveness {
+            liveness.handle_own_packet();
+        }
     }
 }

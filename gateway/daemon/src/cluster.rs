@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use kube::Client;
 use strait_io::PeerStatus;
-use strait_kube::election;
+use strait_kube::election::{self, ProbedPathMtu};
 use strait_plan::Desired;
 use strait_plan::conditions::{self, Verdict};
 use strait_plan::objects::{Objects, Requested, Scope};
@@ -50,6 +50,7 @@ use state::StateFile;
 
 pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
+pub(crate) use probe::TrafficSource;
 pub use settings::Settings;
 
 /// An event for the control loop of a gateway in a cluster.
@@ -111,6 +112,8 @@ pub struct ClusterSource {
     leader_tasks: LeaderTasks,
     damage_count: DamageCount,
     grows_mtu: bool,
+    /// Until there are peers.
+    inherited_path_mtu: Option<ProbedPathMtu>,
     /// The current term, while this replica is the leader.
     term: watch::Receiver<Option<LeaderTerm>>,
     leadership: LeadershipTask,
@@ -157,6 +160,7 @@ impl ClusterSource {
             leader_tasks,
             damage_count: DamageCount::default(),
             grows_mtu: settings.grows_mtu,
+            inherited_path_mtu: None,
             term,
             leadership,
             lease: Origin::Object {
@@ -184,20 +188,37 @@ impl ClusterSource {
                 () = ready(()), if self.is_outdated => {
                     self.is_outdated = false;
                     if let Some(desired) = self.plan() {
+                        self.inherit_path_mtu();
                         return self.peers_event(desired);
                     }
                 }
-                event = self.connectivity_events.next() => return ClusterEvent::Connectivity(event),
+                event = self.connectivity_events.next() => {
+                    if let ConnectivityEvent::PathMtu(bytes) = event {
+                        let found = bytes.map_or(ProbedPathMtu::Unknown, ProbedPathMtu::Bytes);
+                        self.leadership.handle_path_mtu(found);
+                    }
+                    return ClusterEvent::Connectivity(event);
+                }
                 update = self.watch.next() => self.handle_update(update),
                 Ok(()) = self.term.changed() => {
-                    if self.term.borrow_and_update().is_some() {
+                    let term = *self.term.borrow_and_update();
+                    if term.is_some() {
                         self.leader_tasks.begin();
                     } else {
                         self.leader_tasks.end();
                     }
+                    self.inherited_path_mtu = term.and_then(|term| term.path_mtu);
                     self.is_outdated = true;
                 }
             }
+        }
+    }
+
+    /// The path is the one that the previous leader knew until a probe of this one is answered. Called once there are
+    /// peers, whose endpoints show what the underlay has room for.
+    fn inherit_path_mtu(&mut self) {
+        if let Some(ProbedPathMtu::Bytes(bytes)) = self.inherited_path_mtu.take() {
+            self.connectivity_events.inherit(bytes);
         }
     }
 
@@ -236,6 +257,11 @@ impl ClusterSource {
     /// Whether the device may get a larger MTU than the configured one.
     pub(crate) const fn grows_mtu(&self) -> bool {
         self.grows_mtu
+    }
+
+    /// Sets the source of what the tunnel has carried. Call it before the first [`Self::next`].
+    pub(crate) fn set_traffic(&mut self, traffic: TrafficSource) {
+        self.leader_tasks.set_traffic(traffic);
     }
 
     /// The MTU of the device has changed to `mtu` bytes.

@@ -88,7 +88,7 @@ impl Service {
     ///
     /// If the device does not exist, or its changes cannot be watched.
     pub async fn new(
-        source: Source,
+        mut source: Source,
         config: Config,
         mtu_bytes: u16,
         gateway: Gateway,
@@ -98,6 +98,7 @@ impl Service {
     ) -> anyhow::Result<Self> {
         let edge = Edge::of(&config, &netlink, matches!(source, Source::Cluster(_))).await?;
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
+        source.set_monitor(gateway.monitor());
 
         Ok(Self {
             reader: BackgroundReader::new(READ_MAX),

@@ -43,7 +43,7 @@ use udp::Udp;
 use worker::{Shared, Wait};
 
 pub use memory::{set_mmap_threshold, trim_heap};
-pub use monitor::{Monitor, PeerStatus, Status};
+pub use monitor::{Monitor, PeerStatus, Status, Traffic};
 pub use pool::Workers;
 pub use strait_engine::PeerConfig;
 

@@ -112,6 +112,18 @@ impl Monitor {
         forwarding.peers().iter().filter_map(|peer| peer.endpoint()).collect()
     }
 
+    /// What all peers together have received and sent. Takes no lock.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+        let peers = forwarding.peers().iter();
+
+        peers.fold(Traffic::default(), |sum, peer| Traffic {
+            receive_bytes: sum.receive_bytes.wrapping_add(peer.receive.bytes.get()),
+            transmit_packets: sum.transmit_packets.wrapping_add(peer.transmit.packets.get()),
+        })
+    }
+
     /// The MTU of the device in bytes.
     #[must_use]
     pub fn device_mtu(&self) -> u16 {
@@ -181,6 +193,15 @@ pub struct Status {
     pub generation: u64,
     /// Whether all packet threads run. `false` means the gateway must be restarted.
     pub is_alive: bool,
+}
+
+/// What the tunnel has carried, all peers together. Decreases when a peer is removed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traffic {
+    /// UDP payload bytes of authentic datagrams from peers: data, keepalives and handshakes.
+    pub receive_bytes: u64,
+    /// Inner packets sent to peers.
+    pub transmit_packets: u64,
 }
 
 /// The state of one peer.

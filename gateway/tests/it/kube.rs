@@ -6,6 +6,7 @@ mod beside;
 pub(crate) mod fed;
 mod figures;
 mod life;
+mod liveness;
 mod observed;
 pub(crate) mod peering;
 mod replicas;

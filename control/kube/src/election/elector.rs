@@ -1,13 +1,12 @@
 //! Runs the rounds of an election, and logs changes.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::{Election, Role};
+use super::{Election, PeerRecord, Role};
 use crate::repeated_failure::RepeatedFailure;
 
 /// A round has two calls and a pause: with a call limited to this part of the renew deadline, one that hangs leaves
@@ -77,10 +76,10 @@ impl Elector {
         self.holds
     }
 
-    /// See [`Election::peer_endpoint_of_leader`].
+    /// See [`Election::record_of_leader`].
     #[must_use]
-    pub const fn peer_endpoint_of_leader(&self) -> Option<SocketAddr> {
-        self.election.peer_endpoint_of_leader()
+    pub const fn record_of_leader(&self) -> PeerRecord {
+        self.election.record_of_leader()
     }
 
     /// See [`Election::continue_after`].
@@ -89,9 +88,9 @@ impl Elector {
         self.election.continue_after(Instant::now().into_std(), Timestamp::now())
     }
 
-    /// See [`Election::set_peer_endpoint`].
-    pub const fn set_peer_endpoint(&mut self, endpoint: SocketAddr) {
-        self.election.set_peer_endpoint(endpoint);
+    /// See [`Election::set_record`].
+    pub const fn set_record(&mut self, record: PeerRecord) {
+        self.election.set_record(record);
     }
 
     /// Tries to acquire or to renew the lease; to be called every retry period.

@@ -2,15 +2,17 @@
 //!
 //! This is earlier than the loss of the connection, and earlier than WireGuard's own timeouts.
 
+use std::mem;
+
 use strait_plan::conncheck::{Report, State};
 use tokio::sync::watch;
 
 /// What missed probes indicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectivityEvent {
-    /// One probe was missed; it may have been lost.
+    /// Probes were missed; they may have been lost.
     MissedProbe,
-    /// Two probes in a row were missed, or two more while the connection is not lost.
+    /// The remote gateway is silent, or still is while the connection is not lost.
     Silence,
     /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
     /// `None`: the remote gateway is not one of Strait, so the length is not known.
@@ -23,33 +25,39 @@ pub(crate) enum ConnectivityEvent {
 #[derive(Debug)]
 pub(super) struct ConnectivityEvents {
     reports: watch::Receiver<Report>,
-    /// Consecutive missed probes in the last report.
-    missed: u32,
+    /// As in the last report.
+    suspicions: u32,
+    silences: u32,
     /// The last path MTU that was returned.
     path_mtu: Option<u16>,
     /// The last harm of segmentation that was returned.
     is_gso_harmful: bool,
+    /// The path MTU by the previous leader, which was not returned yet.
+    inherited: Option<u16>,
 }
 
 impl ConnectivityEvents {
     /// Starts from the current report.
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
-        let missed = reports.borrow_and_update().missed;
+        let Report { suspicions, silences, .. } = *reports.borrow_and_update();
 
-        Self { reports, missed, path_mtu: None, is_gso_harmful: false }
+        Self { reports, suspicions, silences, path_mtu: None, inherited: None, is_gso_harmful: false }
+    }
+
+    /// The previous leader has found that packets of `path_mtu` bytes arrive.
+    pub(super) const fn inherit(&mut self, path_mtu: u16) {
+        self.inherited = Some(path_mtu);
     }
 
     /// Waits for the next event; forever if there is no check. Cancel safe.
     pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
             let report = *self.reports.borrow();
-            let path_mtu = match report.path_mtu {
-                None if report.is_strait || report.state != State::Connected => self.path_mtu,
-                found => found,
-            };
-            if path_mtu != self.path_mtu {
-                self.path_mtu = path_mtu;
-                return ConnectivityEvent::PathMtu(path_mtu);
+            if let Some(event) = self.handle_report(report) {
+                return event;
+            }
+            if let Some(event) = self.handle_path_mtu(&report) {
+                return event;
             }
             if report.is_gso_harmful != self.is_gso_harmful {
                 self.is_gso_harmful = report.is_gso_harmful;
@@ -58,33 +66,41 @@ impl ConnectivityEvents {
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let report = *self.reports.borrow_and_update();
-            if let Some(event) = self.handle_report(report) {
-                return event;
-            }
         }
     }
 
-    fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
-        let before = std::mem::replace(&mut self.missed, report.missed);
-
-        // A report may have been overwritten by the next one.
-        match (before, report.missed) {
-            (0, 1) => Some(ConnectivityEvent::MissedProbe),
-            (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
-            // A remote gateway that restarts may have missed the first handshake. Once the connection is lost, only
-            // WireGuard's timers retry, less often.
-            (before, missed) if missed / 2 > before / 2 && report.state == State::Connected => {
-                Some(ConnectivityEvent::Silence)
+    fn handle_path_mtu(&mut self, report: &Report) -> Option<ConnectivityEvent> {
+        let inherited = self.inherited.take();
+        let path_mtu = match report.path_mtu {
+            None if report.is_strait || report.state != State::Connected => {
+                inherited.or(self.path_mtu)
             }
-            _ => None,
+            found => found,
+        };
+        if path_mtu == self.path_mtu && inherited.is_none() {
+            return None;
         }
+        self.path_mtu = path_mtu;
+
+        Some(ConnectivityEvent::PathMtu(path_mtu))
+    }
+
+    /// The next event of `report`, which may stand for several reports.
+    fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
+        // First, as a lookup takes time.
+        if mem::replace(&mut self.suspicions, report.suspicions) < report.suspicions {
+            return Some(ConnectivityEvent::MissedProbe);
+        }
+        let before = mem::replace(&mut self.silences, report.silences);
+
+        (before < report.silences).then_some(ConnectivityEvent::Silence)
     }
 }
 
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
 mod tests {
+    use std::iter;
     use std::time::{Duration, Instant};
 
     use jiff::Timestamp;
@@ -125,6 +141,44 @@ mod tests {
         let found = events(&[false; 100]);
 
         assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
+    }
+
+    #[test]
+    fn an_inherited_path_mtu_is_in_force_until_probed() {
+        let (_sender, reports) = watch::channel(Report::default());
+        let report =
+            |state, is_strait, path_mtu| Report { state, is_strait, path_mtu, ..Report::default() };
+        let silent = report(State::Connecting, false, None);
+        let answering = report(State::Connected, true, None);
+        let ours = report(State::Connected, true, Some(1296));
+        let stock = report(State::Connected, false, None);
+        let path_mtu = |bytes| Some(ConnectivityEvent::PathMtu(bytes));
+
+        for (later, expected) in [(ours, path_mtu(Some(1296))), (stock, path_mtu(None))] {
+            let mut events = ConnectivityEvents::new(reports.clone());
+            assert_eq!(events.handle_path_mtu(&silent), None);
+
+            events.inherit(1420);
+            assert_eq!(events.handle_path_mtu(&silent), path_mtu(Some(1420)));
+            assert_eq!(events.handle_path_mtu(&answering), None);
+            assert_eq!(events.handle_path_mtu(&later), expected);
+            assert_eq!(events.handle_path_mtu(&later), None);
+        }
+    }
+
+    #[test]
+    fn reports_that_were_skipped_are_events() {
+        let (_sender, reports) = watch::channel(Report::default());
+        let mut events = ConnectivityEvents::new(reports);
+
+        let later = Report { suspicions: 2, silences: 1, ..Report::default() };
+        let found: Vec<_> = iter::from_fn(|| events.handle_report(later)).collect();
+        assert_eq!(found, [ConnectivityEvent::MissedProbe, ConnectivityEvent::Silence]);
+
+        // Another term of the leader counts anew.
+        assert_eq!(events.handle_report(Report::default()), None);
+        let first = Report { suspicions: 1, ..Report::default() };
+        assert_eq!(events.handle_report(first), Some(ConnectivityEvent::MissedProbe));
     }
 
     proptest! {
@@ -172,13 +226,15 @@ mod tests {
             now += INTERVAL;
             let time = Timestamp::from_second(i64::try_from(place).unwrap()).unwrap();
             let ping = check.handle_timeout(now, time, 7).unwrap();
-            found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+            let report = check.report();
+            found
+                .extend(iter::from_fn(|| events.handle_report(report)).map(|event| (place, event)));
             if answers.get(place).is_some_and(|is_answered| *is_answered) {
                 let Reaction::Answer(pong) = other.handle_datagram(peer, &ping, now) else {
                     panic!("a PING is answered");
                 };
                 check.handle_datagram(peer, &pong, now);
-                found.extend(events.handle_report(check.report()).map(|event| (place, event)));
+                assert_eq!(events.handle_report(check.report()), None, "an answer is no event");
             }
         }
 

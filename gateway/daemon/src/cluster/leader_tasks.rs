@@ -1,18 +1,20 @@
 //! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use strait_api::identity::Identity;
 use strait_plan::conditions::Verdict;
-use strait_plan::conncheck::{Report, State};
+use strait_plan::conncheck::{Report, State, Traffic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::probe::{self, TrafficSource};
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
-use super::{probe, status_task};
+use super::status_task;
 use crate::cluster::connection::Connections;
 use crate::cluster::status_reporter::StatusReporter;
 
@@ -24,6 +26,7 @@ pub(super) struct LeaderTasks {
     report_interval: Duration,
     has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
+    traffic: TrafficSource,
     /// In bytes.
     device_mtu: watch::Sender<u16>,
     /// Datagrams of the remote gateway that arrived damaged.
@@ -44,6 +47,7 @@ impl LeaderTasks {
             report_interval: settings.report_interval,
             has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
+            traffic: Arc::new(Traffic::default),
             device_mtu: watch::Sender::new(settings.mtu),
             damaged: watch::Sender::new(0),
             verdicts: watch::Sender::new(Vec::new()),
@@ -59,6 +63,11 @@ impl LeaderTasks {
     /// There is a peer to report on. If it disappears later, the check reports that.
     pub(super) fn set_has_peer(&self) {
         self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
+    }
+
+    /// Sets the source of what the tunnel has carried, for tasks that begin later.
+    pub(super) fn set_traffic(&mut self, traffic: TrafficSource) {
+        self.traffic = traffic;
     }
 
     /// Sets the MTU of the device, in bytes.
@@ -89,6 +98,7 @@ impl LeaderTasks {
             report_interval,
             has_peer,
             reports,
+            traffic,
             device_mtu,
             damaged,
             verdicts,
@@ -116,8 +126,13 @@ impl LeaderTasks {
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
-            let (device_mtu, damaged) = (device_mtu.subscribe(), damaged.subscribe());
-            tasks.spawn(probe::run(check.clone(), reports.clone(), device_mtu, damaged));
+            tasks.spawn(probe::run(
+                check.clone(),
+                Arc::clone(traffic),
+                reports.clone(),
+                device_mtu.subscribe(),
+                damaged.subscribe(),
+            ));
         }
     }
 

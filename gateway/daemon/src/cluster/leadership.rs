@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::Client;
 use strait_api::identity::Identity;
 use strait_kube::active::ActivePod;
-use strait_kube::election::Election;
+use strait_kube::election::{Election, ProbedPathMtu};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -22,6 +22,8 @@ use crate::election::Candidacy;
 pub(super) struct LeaderTerm {
     /// Where the previous leader heard the peer.
     pub(super) peer_endpoint: Option<SocketAddr>,
+    /// What the previous leader found of the path to the peer by probes.
+    pub(super) path_mtu: Option<ProbedPathMtu>,
     /// Until when (since 1970) the previous leader may have started sessions.
     pub(super) continue_after: Option<Duration>,
 }
@@ -33,6 +35,7 @@ pub(super) struct LeadershipTask {
     /// Whether to wait for a successor.
     end: Option<oneshot::Sender<bool>>,
     heard: watch::Sender<Option<SocketAddr>>,
+    path_mtu: watch::Sender<Option<ProbedPathMtu>>,
     is_peer_awaited: watch::Receiver<bool>,
 }
 
@@ -47,6 +50,7 @@ impl LeadershipTask {
         term: watch::Sender<Option<LeaderTerm>>,
     ) -> Self {
         let (heard, last_heard) = watch::channel(None);
+        let (path_mtu, last_path_mtu) = watch::channel(None);
         let (awaits, is_peer_awaited) = watch::channel(false);
         let mut task = JoinSet::new();
         let mut end = None;
@@ -56,7 +60,7 @@ impl LeadershipTask {
                 let election = Election::new(client.clone(), identity, settings);
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
-                let peer_heard = PeerHeard { heard: last_heard, awaits };
+                let peer_heard = PeerHeard { heard: last_heard, path_mtu: last_path_mtu, awaits };
                 task.spawn(lease::run_election(
                     election, pod, times, has_led, term, peer_heard, ended,
                 ));
@@ -70,12 +74,17 @@ impl LeadershipTask {
             }
         }
 
-        Self { task, end, heard, is_peer_awaited }
+        Self { task, end, heard, path_mtu, is_peer_awaited }
     }
 
     /// Records that there is a session with the peer, and its `endpoint` if the next leader needs to know.
     pub(super) fn handle_session(&self, endpoint: Option<SocketAddr>) {
         self.heard.send_replace(endpoint);
+    }
+
+    /// Records what probes found of the path to the peer, for the next leader.
+    pub(super) fn handle_path_mtu(&self, found: ProbedPathMtu) {
+        self.path_mtu.send_replace(Some(found));
     }
 
     /// Whether [`Self::handle_session`] should be called soon.

@@ -1,11 +1,12 @@
 //! Runs the connection check on one UDP socket, which sends and answers probes.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
-use strait_plan::conncheck::{ConnCheck, Ignored, Reaction, Report, Settings};
+use strait_plan::conncheck::{ConnCheck, Ignored, Reaction, Report, Settings, Traffic};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -14,10 +15,14 @@ use tracing::{debug, info, warn};
 use crate::election::random;
 use crate::service::now;
 
+/// Reads what the tunnel has carried.
+pub(crate) type TrafficSource = Arc<dyn Fn() -> Traffic + Send + Sync>;
+
 /// Runs the check and publishes its `reports`. The MTU of the device, in bytes, and the number of `damaged` datagrams may
 /// change. Does not return.
 pub(super) async fn run(
     settings: Settings,
+    traffic: TrafficSource,
     reports: watch::Sender<Report>,
     mut device_mtu: watch::Receiver<u16>,
     mut damaged: watch::Receiver<u64>,
@@ -32,7 +37,10 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             () = sleep_until(check.next_timeout().into()) => {
-                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), random()) {
+                check.handle_traffic(traffic(), now());
+                let ping = check.handle_timeout(now(), Timestamp::now(), random());
+                let quick_ping = check.quick_ping(now(), Timestamp::now(), random);
+                for ping in ping.into_iter().chain(quick_ping) {
                     send(&socket, &ping, peer).await;
                 }
                 for ping in check.sized_pings(now(), Timestamp::now(), random) {
@@ -61,6 +69,9 @@ pub(super) async fn run(
                 && let Some(path_mtu) = report.path_mtu
             {
                 debug!(path_mtu, "packets up to this length reach the other gateway");
+            }
+            if last.silences < report.silences {
+                info!(limit = ?report.silence_limit, "the other gateway is silent");
             }
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
@@ -129,7 +140,13 @@ mod tests {
         let (sender, mut reports) = watch::channel(Report::default());
 
         tokio::select! {
-            () = run(settings, sender, watch::channel(1340).1, watch::channel(0).1) => {}
+            () = run(
+                settings,
+                Arc::new(Traffic::default),
+                sender,
+                watch::channel(1340).1,
+                watch::channel(0).1,
+            ) => {}
             report = reports.wait_for(|report| report.state != State::Connecting) => {
                 assert_eq!(report.unwrap().state, State::Connected);
             }

@@ -96,6 +96,8 @@ fn the_check_overrides_the_handshake() {
         latency: Some(latency),
         jitter,
         loss: 0.25,
+        silences: 3,
+        silence_limit: Some(Duration::from_millis(450)),
         ..Report::default()
     };
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
@@ -109,8 +111,11 @@ fn the_check_overrides_the_handshake() {
     assert_has(&text, r#"strait_peer_probe_loss_ratio{peer="rome"} 0.25"#);
     assert_has(&text, r#"strait_peer_probe_jitter_seconds{peer="rome"} 0.000125"#);
     assert_has(&text, r#"strait_peer_probe_rtt_seconds{peer="rome"} 0.0025"#);
+    assert_has(&text, r#"strait_peer_silence_limit_seconds{peer="rome"} 0.45"#);
+    assert_has(&text, r#"strait_peer_silences_total{peer="rome"} 3"#);
 
-    let lost = Report { state: State::Lost, latency: None, loss: 1.0, ..connected };
+    let lost =
+        Report { state: State::Lost, latency: None, loss: 1.0, silence_limit: None, ..connected };
     let text = scrape_checked(vec![connected_peer()], lost);
 
     assert_has(&text, &format!("liqo_peer_is_connected{liqo} 0"));
@@ -120,6 +125,7 @@ fn the_check_overrides_the_handshake() {
         "liqo_peer_latency_us{",
         "strait_peer_probe_jitter_seconds{",
         "strait_peer_probe_rtt_seconds{",
+        "strait_peer_silence_limit_seconds{",
     ] {
         assert!(!text.contains(absent), "{text}");
     }

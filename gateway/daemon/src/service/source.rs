@@ -2,8 +2,10 @@
 
 use std::future::pending;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use strait_io::PeerStatus;
+use strait_io::{Monitor, PeerStatus};
+use strait_plan::conncheck::Traffic;
 use strait_wg::PrivateKey;
 
 use crate::cluster::{ClusterEvent, ClusterSource, Observed};
@@ -64,6 +66,17 @@ impl Source {
         match self {
             Self::File(_) => false,
             Self::Cluster(cluster) => cluster.grows_mtu(),
+        }
+    }
+
+    /// Sets the gateway whose traffic the connection check follows.
+    pub(super) fn set_monitor(&mut self, monitor: Monitor) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_traffic(Arc::new(move || {
+                let strait_io::Traffic { receive_bytes, transmit_packets } = monitor.traffic();
+                Traffic { received_bytes: receive_bytes, sent_packets: transmit_packets }
+            })),
         }
     }
 

@@ -44,6 +44,9 @@ struct Peer<'a> {
     transmit_bytes: u64,
     path_mtu: Option<u16>,
     path_mtu_source: Option<&'static str>,
+    probe_rtt_us: Option<u64>,
+    probe_jitter_us: Option<u64>,
+    probe_loss_percent: Option<u8>,
     persistent_keepalive: Option<NonZeroU16>,
     staged_packets: u64,
     unanswered_handshakes: u32,
@@ -88,15 +91,22 @@ fn of_peer(peer: &PeerReport) -> Peer<'_> {
         endpoint: peer.endpoint.as_ref().map(ToString::to_string),
         allowed_ips: peer.allowed_ips.iter().map(ToString::to_string).collect(),
         last_handshake: peer.last_handshake.and_then(date),
-        rtt_us: peer.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+        rtt_us: peer.rtt.and_then(micros),
         receive_bytes: peer.receive_bytes,
         transmit_bytes: peer.transmit_bytes,
         path_mtu: peer.path_mtu_bytes,
         path_mtu_source: peer.path_mtu_source.map(PathMtuSource::name),
+        probe_rtt_us: peer.probe_rtt.and_then(micros),
+        probe_jitter_us: peer.probe_jitter.and_then(micros),
+        probe_loss_percent: peer.probe_loss_percent,
         persistent_keepalive: peer.persistent_keepalive,
         staged_packets: peer.staged_packets,
         unanswered_handshakes: peer.unanswered,
     }
+}
+
+fn micros(time: Duration) -> Option<u64> {
+    u64::try_from(time.as_micros()).ok()
 }
 
 /// RFC 3339, in UTC.
@@ -126,6 +136,8 @@ mod tests {
             preshared_key: PresharedKey::from_bytes(&[0x5a; 32]).ok(),
             last_handshake: Some(Duration::from_secs(1_795_251_261)),
             rtt: Some(Duration::from_micros(1204)),
+            probe_jitter: Some(Duration::from_micros(17)),
+            probe_loss_percent: Some(3),
             ..PeerReport::new(PublicKey::from_bytes([1; 32]))
         };
         let device = DeviceReport {
@@ -159,6 +171,9 @@ mod tests {
                 "transmit_bytes": 0,
                 "path_mtu": null,
                 "path_mtu_source": null,
+                "probe_rtt_us": null,
+                "probe_jitter_us": 17,
+                "probe_loss_percent": 3,
                 "persistent_keepalive": null,
                 "staged_packets": 0,
                 "unanswered_handshakes": 0,

@@ -62,6 +62,7 @@ fn of_peer(peer: &PeerReport, now: Timestamp) -> String {
     lines.push("transfer", has_transfer.then(transfer));
     let source = peer.path_mtu_source.map(|source| format!(" ({source})")).unwrap_or_default();
     lines.push("path mtu", peer.path_mtu_bytes.map(|bytes| format!("{bytes}{source}")));
+    lines.push("probes", probes(peer));
     lines.push(
         "persistent keepalive",
         peer.persistent_keepalive.map(|seconds| every(u64::from(seconds.get()))),
@@ -70,6 +71,16 @@ fn of_peer(peer: &PeerReport, now: Timestamp) -> String {
     lines.push("unanswered handshakes", (peer.unanswered > 0).then_some(peer.unanswered));
 
     lines.0
+}
+
+/// What the connection check has measured.
+fn probes(peer: &PeerReport) -> Option<String> {
+    let rtt = peer.probe_rtt.map(|rtt| format!("round trip {}", milliseconds(rtt)));
+    let jitter = peer.probe_jitter.map(|jitter| format!("jitter {}", milliseconds(jitter)));
+    let loss = peer.probe_loss_percent.map(|percent| format!("loss {percent} %"));
+    let found: Vec<_> = [rtt, jitter, loss].into_iter().flatten().collect();
+
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// The lines of a block. Absent values have none.
@@ -163,6 +174,9 @@ mod tests {
             rtt: Some(Duration::from_micros(1204)),
             path_mtu_bytes: Some(1420),
             path_mtu_source: Some(PathMtuSource::Probe),
+            probe_rtt: Some(Duration::from_micros(950)),
+            probe_jitter: Some(Duration::from_micros(17)),
+            probe_loss_percent: Some(3),
             staged_packets: 2,
             unanswered: 3,
             ..PeerReport::new(PublicKey::from_bytes([1; 32]))
@@ -187,7 +201,7 @@ mod tests {
              preshared key: (hidden)\n  endpoint: 192.0.2.3:51820\n  allowed ips: 10.0.0.0/8, fd00::/8\n  \
              latest handshake: 1 hour, 1 minute, 1 second ago\n  round trip: 1.204 ms\n  \
              transfer: 1.50 KiB received, 3.00 GiB sent\n  path mtu: 1420 (probe)\n  \
-             persistent keepalive: every 25 seconds\n  waiting packets: 2\n  \
+             probes: round trip 0.950 ms, jitter 0.017 ms, loss 3 %\n  persistent keepalive: every 25 seconds\n  waiting packets: 2\n  \
              unanswered handshakes: 3\n\npeer: {own}\n  allowed ips: (none)\n"
         );
         assert_eq!(text, expected);

@@ -12,18 +12,21 @@ use tracing::info;
 
 use super::{Serving, bind, serve, status};
 use crate::admin::StatusBoard;
+use crate::cluster::Observed;
 use crate::config::{Config, Peer};
 
 /// Serves the gateway with the device `interface`; `authority` is the source of its configuration. The socket is
-/// optional: without it the gateway works too.
+/// optional: without it the gateway works too. `cluster` is the state of the cluster source, if there is one.
 pub fn serve_gateway(
     interface: &str,
     authority: &'static str,
     monitor: Monitor,
     board: StatusBoard,
+    cluster: Option<Observed>,
 ) -> Option<Serving> {
     let served = bind(interface).map_err(anyhow::Error::from).and_then(|listener| {
-        let answer = move |operation| answer(operation, authority, &monitor, &board);
+        let answer =
+            move |operation| answer(operation, authority, &monitor, &board, cluster.as_ref());
         serve(listener, Arc::new(answer)).map_err(Into::into)
     });
 
@@ -41,9 +44,10 @@ fn answer(
     authority: &str,
     monitor: &Monitor,
     board: &StatusBoard,
+    cluster: Option<&Observed>,
 ) -> Result<Option<Report>, Refusal> {
     match operation {
-        Operation::Get => Ok(Some(of_gateway(monitor, board))),
+        Operation::Get => Ok(Some(of_gateway(monitor, board, cluster))),
         Operation::Set(_) => Err(Refusal::new(
             Errno::NOT_PERMITTED,
             format!("a set, but this gateway is configured by {authority}: change that"),
@@ -51,7 +55,7 @@ fn answer(
     }
 }
 
-fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
+fn of_gateway(monitor: &Monitor, board: &StatusBoard, cluster: Option<&Observed>) -> Report {
     let found = monitor.status();
     let in_force = board.applied();
     let config = in_force.as_ref().map(|in_force| &*in_force.config);
@@ -70,6 +74,9 @@ fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
         .map(|found| {
             let mut report = status::of_peer(found);
             report.name = Some(found.name.clone());
+            if let Some(check) = cluster.and_then(|cluster| cluster.report(&found.name)) {
+                status::add_check(&mut report, &check);
+            }
             if let Some(peer) = peers.get(&found.public_key) {
                 report.preshared_key.clone_from(&peer.keys.preshared_key);
                 report.persistent_keepalive = peer.persistent_keepalive;

@@ -85,10 +85,14 @@ fn one_after_another(mode: Mode) {
     if mode == Mode::Server {
         // Calls of the client stay with the dead replica, as nothing here removes entries of conntrack.
         wait_until("the Lease has the endpoint of the client", PATIENCE, || {
-            Ok(has_peer_endpoint(&in_rome))
+            Ok(has_annotation(&in_rome, "strait.io/peer-endpoint"))
         })
         .unwrap();
     }
+    wait_until("the Lease has the path MTU", PATIENCE, || {
+        Ok(has_annotation(&in_rome, "strait.io/path-mtu"))
+    })
+    .unwrap();
     node.start(&mut in_rome, "two", &replica);
     assert_eq!(active(&in_rome), ["one"]);
 
@@ -111,6 +115,7 @@ fn one_after_another(mode: Mode) {
     eprintln!("killed: no replica forwards for {missed:?}");
     assert!(missed <= promised(2_000), "{missed:?}");
     assert_eq!(active(&in_rome), ["two"]);
+    assert_inherits_mtu(&in_rome.log("two"));
 
     node.start(&mut in_rome, "three", &replica);
     let two = in_rome.take("two");
@@ -240,13 +245,21 @@ async fn create_pod(client: kube::Client, name: &str) {
     create(Api::namespaced(client, NAMESPACE), &pod).await;
 }
 
-/// Whether a successor would know the endpoint of the peer.
-fn has_peer_endpoint(fed: &Fed) -> bool {
+/// Whether a successor would know what the annotation `name` records of the peer.
+fn has_annotation(fed: &Fed, name: &'static str) -> bool {
     fed.ask(move |client| async move {
         let leases = Api::<Lease>::namespaced(client, NAMESPACE);
         let leases = leases.list(&ListParams::default()).await.unwrap();
-        leases.iter().any(|lease| lease.annotations().contains_key("strait.io/peer-endpoint"))
+        leases.iter().any(|lease| lease.annotations().contains_key(name))
     })
+}
+
+/// The log is that of a replica that took over: its device grew before any probe was answered.
+fn assert_inherits_mtu(log: &str) {
+    let line = |text: &str| log.lines().position(|line| line.contains(text));
+    let grows = line("the device has another MTU").expect("the device has grown");
+
+    assert!(line("connection to the other gateway").is_none_or(|answered| grows < answered));
 }
 
 /// The pods with the label of the active one.

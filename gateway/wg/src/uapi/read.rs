@@ -128,6 +128,15 @@ impl PeerReport {
             "strait_path_mtu" => self.path_mtu_bytes = Some(value::number(value)?),
             // A version that knows another source may be read.
             "strait_path_mtu_source" => self.path_mtu_source = value.parse().ok(),
+            "strait_probe_rtt_us" => {
+                self.probe_rtt = Some(Duration::from_micros(value::number(value)?));
+            }
+            "strait_probe_jitter_us" => {
+                self.probe_jitter = Some(Duration::from_micros(value::number(value)?));
+            }
+            "strait_probe_loss_percent" => {
+                self.probe_loss_percent = Some(value::number(value)?);
+            }
             "strait_staged_packets" => self.staged_packets = value::number(value)?,
             "strait_unanswered" => self.unanswered = value::number(value)?,
             _ => {}

@@ -20,7 +20,7 @@ use strait_packet::DropReason;
 const DEVICE_BYTES: usize = 512;
 
 /// The longest text of a peer without its name and allowed IPs, in bytes.
-const PEER_BYTES: usize = 768;
+const PEER_BYTES: usize = 896;
 
 /// The longest line of one prefix or one drop reason, in bytes.
 const ITEM_BYTES: usize = 96;
@@ -96,6 +96,12 @@ pub struct PeerReport {
     pub path_mtu_bytes: Option<u16>,
     /// What limits the path MTU.
     pub path_mtu_source: Option<PathMtuSource>,
+    /// Round trip of the last probe of the connection check, in whole microseconds.
+    pub probe_rtt: Option<Duration>,
+    /// Jitter of these round trips (RFC 3550 section 6.4.1), in whole microseconds.
+    pub probe_jitter: Option<Duration>,
+    /// The share of the last probes that were not answered, 0 to 100.
+    pub probe_loss_percent: Option<u8>,
     /// Staged packets.
     pub staged_packets: u64,
     /// Handshake initiations since the last one that was answered.
@@ -169,6 +175,9 @@ impl PeerReport {
             rtt: None,
             path_mtu_bytes: None,
             path_mtu_source: None,
+            probe_rtt: None,
+            probe_jitter: None,
+            probe_loss_percent: None,
             staged_packets: 0,
             unanswered: 0,
         }
@@ -263,6 +272,15 @@ impl PeerReport {
         }
         if let Some(source) = self.path_mtu_source {
             push_line(text, "strait_path_mtu_source", source);
+        }
+        if let Some(rtt) = self.probe_rtt {
+            push_line(text, "strait_probe_rtt_us", rtt.as_micros());
+        }
+        if let Some(jitter) = self.probe_jitter {
+            push_line(text, "strait_probe_jitter_us", jitter.as_micros());
+        }
+        if let Some(percent) = self.probe_loss_percent {
+            push_line(text, "strait_probe_loss_percent", percent);
         }
         push_line(text, "strait_staged_packets", self.staged_packets);
         push_line(text, "strait_unanswered", self.unanswered);
@@ -407,6 +425,9 @@ mod tests {
                     rtt: rtt.map(Duration::from_micros),
                     path_mtu_bytes: mtu,
                     path_mtu_source: mtu.map(|_| PathMtuSource::Probe),
+                    probe_rtt: rtt.map(Duration::from_micros),
+                    probe_jitter: rtt.map(|us| Duration::from_micros(us / 2)),
+                    probe_loss_percent: rtt.and_then(|us| u8::try_from(us % 101).ok()),
                     staged_packets: staged,
                     unanswered,
                     ..PeerReport::new(PublicKey::from_bytes(public_key))

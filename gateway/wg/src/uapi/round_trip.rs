@@ -75,6 +75,9 @@ impl Device {
             rtt: Some(Duration::from_micros(self.count)),
             path_mtu_bytes: Some(1280),
             path_mtu_source: Some(PathMtuSource::Route),
+            probe_rtt: Some(Duration::from_micros(self.count)),
+            probe_jitter: None,
+            probe_loss_percent: Some(3),
             staged_packets: self.count,
             unanswered: 3,
         });

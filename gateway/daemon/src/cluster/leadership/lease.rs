@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strait_kube::active::ActivePod;
-use strait_kube::election::{Election, Elector, Role, Times};
+use strait_kube::election::{Election, Elector, PeerRecord, ProbedPathMtu, Role, Times};
 use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::{oneshot, watch};
@@ -16,16 +16,18 @@ use crate::config::address_of_one_host;
 /// How long a new leader looks for its session often: kube-proxy leads the peer of a server to its pod within a second.
 const AWAITED: Duration = Duration::from_secs(5);
 
-/// That the peer was heard, from the control loop.
+/// What is known about the peer, from the control loop.
 pub(super) struct PeerHeard {
     /// Where the peer was heard last, if the next leader needs to know.
     pub(super) heard: watch::Receiver<Option<SocketAddr>>,
+    /// What probes found of the path to it.
+    pub(super) path_mtu: watch::Receiver<Option<ProbedPathMtu>>,
     /// Whether the peer is expected at any moment.
     pub(super) awaits: watch::Sender<bool>,
 }
 
 /// Takes part in the election until `end`, which says whether to wait for a successor then. Returns whether there is one.
-/// The Lease records where the peer was heard.
+/// The Lease records what is known about the peer.
 ///
 /// If the replica `has_led` before its container restarted, it leads until the API server says who holds the Lease.
 pub(super) async fn run_election(
@@ -43,20 +45,22 @@ pub(super) async fn run_election(
     let (mut has_session, mut began) = (false, Instant::now());
 
     let needs_successor = loop {
-        set_peer_endpoint(&mut elector, &peer.heard);
+        elector.set_record(peer.record());
         let elected = elector.round().await;
         let is = if has_led && !elector.was_answered() { Role::Leader } else { elected };
         if is != was {
             // Any writer of Leases may have set this value.
-            let peer_endpoint =
-                elector.peer_endpoint_of_leader().and_then(|left| address_of_one_host(left).ok());
+            let PeerRecord { endpoint, path_mtu } = elector.record_of_leader();
+            let peer_endpoint = endpoint.and_then(|left| address_of_one_host(left).ok());
             let continue_after = elector.continue_after();
             peer.heard.mark_unchanged();
             (has_session, began) = (false, Instant::now());
             peer.awaits.send_replace(is == Role::Leader);
-            term.send_replace(
-                (is == Role::Leader).then_some(LeaderTerm { peer_endpoint, continue_after }),
-            );
+            term.send_replace((is == Role::Leader).then_some(LeaderTerm {
+                peer_endpoint,
+                path_mtu,
+                continue_after,
+            }));
         }
         if has_session || began.elapsed() >= AWAITED {
             peer.awaits.send_replace(false);
@@ -84,7 +88,7 @@ pub(super) async fn run_election(
         }
     };
 
-    set_peer_endpoint(&mut elector, &peer.heard);
+    elector.set_record(peer.record());
     if needs_successor {
         elector.hand_over().await
     } else {
@@ -93,9 +97,10 @@ pub(super) async fn run_election(
     }
 }
 
-fn set_peer_endpoint(elector: &mut Elector, heard: &watch::Receiver<Option<SocketAddr>>) {
-    if let Some(endpoint) = *heard.borrow() {
-        elector.set_peer_endpoint(endpoint);
+impl PeerHeard {
+    /// What the next leader has to know.
+    fn record(&self) -> PeerRecord {
+        PeerRecord { endpoint: *self.heard.borrow(), path_mtu: *self.path_mtu.borrow() }
     }
 }
 
@@ -236,10 +241,20 @@ mod tests {
         };
         let election = Election::new(client.clone(), &identity(), settings);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
-        let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
+        let path_mtu = watch::channel(probed(name)).1;
+        let peer_heard = PeerHeard { heard, path_mtu, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
         (spawn(run_election(election, pod, TIMES, has_led, term, peer_heard, ended)), end)
+    }
+
+    /// What the replica called `name` knows of the path.
+    fn probed(name: &str) -> Option<ProbedPathMtu> {
+        match name {
+            "gw-2" => Some(ProbedPathMtu::Bytes(1420)),
+            "gw-4" => Some(ProbedPathMtu::Unknown),
+            _ => None,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,22 +317,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_lease_hands_on_the_peer_endpoint() {
+    async fn the_lease_hands_on_what_is_known() {
         let client = server(watch::Sender::default());
         let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
         let nowhere = "0.0.0.0:51840".parse().ok();
 
-        for (name, heard, left) in [
-            ("gw-1", Some(endpoint), None),
-            ("gw-2", None, Some(endpoint)),
-            ("gw-3", nowhere, Some(endpoint)),
-            ("gw-4", None, None),
+        let path_mtu = Some(ProbedPathMtu::Bytes(1420));
+
+        for (name, heard, left, left_path_mtu) in [
+            ("gw-1", Some(endpoint), None, None),
+            ("gw-2", None, Some(endpoint), None),
+            ("gw-3", nowhere, Some(endpoint), path_mtu),
+            ("gw-4", None, None, path_mtu),
+            ("gw-5", None, None, None),
         ] {
             let (term, mut reported_term) = watch::channel(None);
             let (hears, heard) = watch::channel(heard);
             let (role, end) = replica(&client, name, term, heard);
             let term = reported_term.wait_for(Option::is_some).await.unwrap().unwrap();
-            assert_eq!(term.peer_endpoint, left, "{name}");
+            assert_eq!((term.peer_endpoint, term.path_mtu), (left, left_path_mtu), "{name}");
             // Only the first has no predecessor.
             assert_eq!(term.continue_after.is_some(), name != "gw-1");
             drop(hears);

@@ -1,0 +1,72 @@
+//! How soon a gateway notices that the other one is gone, and that nothing else is taken for that.
+//!
+//! With Liqo's interval of two seconds, at which the regular probes would need four or more. Prints what it measured.
+//! With `STRAIT_FIGURES` set, in the release build on a quiet machine, what is promised is demanded; without, what even a
+//! busy machine must reach.
+
+use std::time::Duration;
+
+use strait_lab::Layout;
+use strait_lab::now;
+use strait_lab::traffic::{Amount, Ping, tcp};
+use strait_lab::wait_until;
+
+use crate::harness::require::Need::{Root, Tun};
+use crate::harness::require::require;
+use crate::kube::fed::{Fed, Mode, PATIENCE, wait_for_ping};
+use crate::kube::peering::{Peering, alone};
+
+#[test]
+fn a_killed_gateway_is_noticed_within_a_second() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let target = peering.target();
+    let mut client = alone(peering.milan(), Mode::Client);
+    client.push("--ping-interval=2s".to_owned());
+    peering.in_rome.stop("gateway");
+    peering.in_rome.start("gateway", &client);
+    wait_for_ping(&peering.rome().pod, target);
+    wait_until("the other gateway is known as one of Strait", PATIENCE, || {
+        Ok(value(&peering.in_rome, "strait_peer_silence_limit_seconds").is_some())
+    })
+    .unwrap();
+
+    // The first probes may have found no session yet.
+    let before = silences(&peering.in_rome);
+    // Two gateways and their traffic on the processors of this machine.
+    let (rome, milan) = (peering.rome(), peering.milan());
+    let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(200_000_000)).unwrap();
+    assert!(bulk.is_intact, "{bulk:?}");
+    let ping = Ping { interval: Duration::from_millis(20), ..Ping::new(target, 100) };
+    assert!(ping.run(&rome.pod).unwrap().is_perfect());
+    assert_eq!(silences(&peering.in_rome), before, "the other gateway was there");
+
+    let ping = Ping { count: 150, timeout: Duration::ZERO, ..ping };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    peering.in_milan.kill("gateway");
+    let killed = now();
+    wait_until("silence is noticed", PATIENCE, || Ok(silences(&peering.in_rome) > before)).unwrap();
+    let took = killed.elapsed();
+    eprintln!("a killed gateway: silence is noticed after {took:?}");
+    let limit = if std::env::var_os("STRAIT_FIGURES").is_some() { 1_000 } else { 2_000 };
+    assert!(took <= Duration::from_millis(limit), "{took:?}");
+    let unanswered = pinging.join().unwrap().unwrap().unanswered.len();
+    assert!(unanswered > 20, "{unanswered}: the other gateway was gone");
+
+    let server = alone(peering.rome(), Mode::Server);
+    peering.in_milan.start("gateway", &server);
+    wait_for_ping(&peering.rome().pod, target);
+    peering.finish();
+}
+
+fn silences(fed: &Fed) -> u32 {
+    value(fed, "strait_peer_silences_total").unwrap().parse().unwrap()
+}
+
+fn value(fed: &Fed, name: &str) -> Option<String> {
+    fed.metrics().value(name, &[("peer", fed.peer)]).map(ToOwned::to_owned)
+}
