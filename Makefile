@@ -10,7 +10,7 @@ endif
 
 # Seconds of fuzzing per target. One target runs on each core.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= aead parse rewrite translate segment coalesce message table session uapi
+FUZZ_TARGETS ?= aead parse rewrite translate segment overlay coalesce message table session uapi
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -135,7 +135,7 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 fuzz-quick: ## For a change of a target: a minute of parse, rewrite, translate, session and uapi, a quarter of that for the other targets
 	@.ci/setup fuzz
 	fuzz/run 60 parse rewrite translate session uapi
-	fuzz/run 15 aead segment coalesce message table
+	fuzz/run 15 aead segment overlay coalesce message table
 
 .PHONY: lint
 lint: export PATH := $(PATH):$(CURDIR)/target/tools

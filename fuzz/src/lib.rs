@@ -13,6 +13,7 @@ pub mod oracle;
 mod aead;
 mod coalesce;
 mod message;
+mod overlay;
 mod parse;
 mod rewrite;
 mod segment;
@@ -24,6 +25,7 @@ mod uapi;
 pub use aead::aead;
 pub use coalesce::coalesce;
 pub use message::message;
+pub use overlay::overlay;
 pub use parse::parse;
 pub use rewrite::rewrite;
 pub use segment::segment;
@@ -36,7 +38,7 @@ pub use uapi::uapi;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("aead", aead),
     ("parse", parse),
     ("rewrite", rewrite),
@@ -44,6 +46,7 @@ pub const TARGETS: [Target; 10] = [
     ("session", session),
     ("coalesce", coalesce),
     ("message", message),
+    ("overlay", overlay),
     ("table", table),
     ("translate", translate),
     ("uapi", uapi),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use strait_fuzz::{TARGETS, Target, aead, session};
+use strait_fuzz::{TARGETS, Target, aead, overlay, session};
 
 #[test]
 fn no_old_crash_returns() {
@@ -60,6 +60,31 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+
+    /// Few random bytes are datagrams of an overlay, and fewer have an incomplete checksum.
+    #[test]
+    fn mutated_datagrams_of_overlays_violate_no_property(
+        seed in prop::sample::select(corpus("overlay")),
+        limits in prop::array::uniform6(prop_oneof![Just(0), any::<u8>()]),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = seed;
+        bytes[1..7].copy_from_slice(&limits);
+        for (index, value) in flips {
+            let at = index.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+
+        overlay(&bytes);
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     /// Most steps are network events; few let minutes pass.
@@ -88,6 +113,13 @@ proptest! {
         input.extend(material);
         aead(&input);
     }
+}
+
+/// The inputs in the corpus of `target`.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora").join(target);
+
+    fs::read_dir(folder).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect()
 }
 
 /// All targets except slow ones with their own tests: handshakes, and encryption of up to 32 KiB.

@@ -4,9 +4,13 @@
 //! after a change here.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
-use strait_packet::fixtures::{Extension, Packet, noise, tcp, udp};
+use remap::checksum::pseudo_header;
+use strait_packet::Header;
+use strait_packet::fixtures::{Extension, Packet, noise, put, tcp, udp};
+use strait_packet::overlay::{Binding, Content, Encapsulation, Ethernet, Mac, Vni, neighbor};
 
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
@@ -28,6 +32,7 @@ fn the_corpora_hold_the_seeds() {
         ("segment", frames()),
         ("coalesce", batches()),
         ("message", messages()),
+        ("overlay", overlays()),
         ("table", tables()),
         ("translate", translations()),
         ("session", network_steps()),
@@ -272,6 +277,84 @@ fn messages() -> Vec<Seed> {
         ("cookie-reply", message(3, 64)),
         ("keepalive", message(4, 32)),
         ("data", message(4, 80)),
+    ]
+}
+
+/// Datagrams of nodes, after the encapsulation and the limits: of a packet, of the segment size, of a datagram.
+fn overlays() -> Vec<Seed> {
+    let station = |number| Mac([2, 0, 0, 0, 0, number]);
+    let vni = Vni::new(83).unwrap();
+    let datagram = |is_geneve: bool, limits: [u16; 3], frame: &[u8]| {
+        let encapsulation = if is_geneve { Encapsulation::Geneve } else { Encapsulation::Vxlan };
+        let mut bytes = vec![u8::from(is_geneve)];
+        bytes.extend(limits.into_iter().flat_map(u16::to_be_bytes));
+        bytes.extend(encapsulation.header(vni));
+        bytes.extend(frame);
+        bytes
+    };
+    let frame = |content, packet: &[u8]| {
+        let ethernet = Ethernet { destination: station(1), source: station(2), content };
+        [&ethernet.to_bytes()[..], packet].concat()
+    };
+    // The sum of the pseudo-header in place of the checksum.
+    let incomplete = |packet: Packet, at: usize| {
+        let mut bytes = packet.build();
+        let header = Header::parse(&bytes).unwrap();
+        let (source, destination) = (header.source(), header.destination());
+        let len = u32::try_from(packet.transport.len()).unwrap();
+        let sum = pseudo_header(source, destination, packet.protocol, len);
+        put(&mut bytes, header.transport_offset() + at, sum);
+        bytes
+    };
+    let question = |own: IpAddr, target: IpAddr| {
+        let mut buffer = [0; neighbor::MAX_FRAME_LEN];
+        let own = Binding { address: own, mac: station(2) };
+        neighbor::ask(own, target, &mut buffer).unwrap().to_vec()
+    };
+    let datagrams = || udp([40_000, 443], &[7; 100]);
+
+    vec![
+        ("vxlan-packet", {
+            datagram(false, [1400, 0, 0], &frame(Content::Ipv4, &v4(6, stream(0, ACK, 9)).build()))
+        }),
+        ("geneve-packet", {
+            datagram(true, [1400, 0, 0], &frame(Content::Ipv6, &v6(6, stream(0, ACK, 9)).build()))
+        }),
+        ("geneve-options", {
+            let mut bytes = datagram(true, [1400, 0, 0], &[1, 2, 3, 1, 0, 0, 0, 0]);
+            bytes[7] = 2;
+            bytes.extend(frame(Content::Ipv4, &v4(17, datagrams()).build()));
+            bytes
+        }),
+        ("incomplete-checksum", {
+            let packet = incomplete(v4(17, datagrams()), 6);
+            datagram(false, [1400, 0, 0], &frame(Content::Ipv4, &packet))
+        }),
+        ("tcp-frame", {
+            let packet = incomplete(v4(6, stream(0, ACK | PSH, 200)), 16);
+            datagram(false, [100, 0, 0], &frame(Content::Ipv4, &packet))
+        }),
+        ("tcp-frame-ipv6-with-segment-size", {
+            let packet = incomplete(v6(6, stream(0, ACK | PSH, 200)), 16);
+            datagram(true, [1400, 50, 0], &frame(Content::Ipv6, &packet))
+        }),
+        ("udp-frame", {
+            let packet = incomplete(v4(17, datagrams()), 6);
+            datagram(false, [1400, 0, 30], &frame(Content::Ipv4, &packet))
+        }),
+        ("arp-request", {
+            datagram(false, [1400, 0, 0], &question([10, 9, 0, 1].into(), [10, 9, 0, 2].into()))
+        }),
+        ("neighbor-solicitation", {
+            let (own, target) = ([0xfd09, 0, 0, 0, 0, 0, 0, 1], [0xfd09, 0, 0, 0, 0, 0, 0, 2_u16]);
+            datagram(true, [1400, 0, 0], &question(own.into(), target.into()))
+        }),
+        ("nested", {
+            let inner =
+                datagram(false, [0; 3], &frame(Content::Ipv4, &v4(6, stream(0, ACK, 9)).build()));
+            let packet = v4(17, udp([50_000, 4789], &inner[7..])).build();
+            datagram(false, [1400, 0, 0], &frame(Content::Ipv4, &packet))
+        }),
     ]
 }
 

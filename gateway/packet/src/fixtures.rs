@@ -411,6 +411,34 @@ pub fn any_packet() -> impl Strategy<Value = Packet> {
     })
 }
 
+/// A frame of TCP or UDP of up to 64 KiB, with IPv4 options or an IPv6 extension header half of the time.
+pub fn any_frame() -> impl Strategy<Value = Packet> {
+    let addresses =
+        any::<bool>().prop_flat_map(|is_ipv6| (any_address(is_ipv6), any_address(is_ipv6)));
+    let payload = (prop_oneof![4 => 0_usize..3000, 1 => 0_usize..65_000], any::<u64>());
+    let transport = (any::<bool>(), any::<[u16; 2]>(), any::<u32>(), any::<u8>(), 0_usize..11);
+
+    (addresses, payload, transport, any::<u16>(), any::<bool>()).prop_map(
+        |(addresses, (len, seed), (is_tcp, ports, sequence, flags, options), id, extended)| {
+            let payload = noise(len, seed);
+            let transport = if is_tcp {
+                tcp(ports, sequence, flags, &noise(options * 4, seed), &payload)
+            } else {
+                udp(ports, &payload)
+            };
+            let protocol = if is_tcp { 6 } else { 17 };
+            let mut packet = Packet::new(addresses.0, addresses.1, protocol, transport);
+            packet.identification = id;
+            if extended && packet.source.is_ipv6() {
+                packet.extensions = vec![Extension::Options { kind: 60, units: 3, seed }];
+            } else if extended {
+                packet.options = noise(8, seed);
+            }
+            packet
+        },
+    )
+}
+
 /// TCP and UDP most often, then the other protocols with an Internet checksum, then GRE,
 /// ESP, AH, SCTP and "no next header".
 const PROTOCOLS: [u8; 14] = [TCP, TCP, TCP, UDP, UDP, UDP, 136, 1, 58, 47, 50, 51, 132, 59];

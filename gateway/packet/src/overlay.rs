@@ -21,11 +21,13 @@ use std::fmt::{self, Display, Formatter};
 use super::DropReason;
 
 pub use ethernet::{Cast, Content, Ethernet, Mac};
+pub use merged::{Merged, merged};
 pub use neighbor::{Binding, Message, Question};
 pub use offload::{Limits, describe};
 
 pub mod ethernet;
 mod geneve;
+mod merged;
 pub mod neighbor;
 mod offload;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::DropReason;
+use crate::{DropReason, Header};
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 14;
@@ -107,6 +107,33 @@ impl Ethernet {
         }
 
         Ok(Self { destination: Mac([d0, d1, d2, d3, d4, d5]), source, content })
+    }
+
+    /// Reads the headers of the IP packet in `frame`, whose header this is. The packet starts at [`HEADER_LEN`].
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::OverlayFrame`] if the frame holds no IP packet, or if it was sent to more than one station and the packet
+    /// to no group (RFC 1812 section 5.3.4). [`DropReason::Malformed`] if the packet is, or has another version than the frame
+    /// says.
+    #[inline]
+    pub fn packet(&self, frame: &[u8]) -> Result<Header, DropReason> {
+        let is_ipv6 = match self.content {
+            Content::Ipv4 => false,
+            Content::Ipv6 => true,
+            Content::Arp => return Err(DropReason::OverlayFrame),
+        };
+        let packet = frame.get(HEADER_LEN..).ok_or(DropReason::Malformed)?;
+        let header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
+        if header.is_ipv6() != is_ipv6 {
+            return Err(DropReason::Malformed);
+        }
+
+        if self.destination.cast() == Cast::Unicast || header.destination().is_multicast() {
+            Ok(header)
+        } else {
+            Err(DropReason::OverlayFrame)
+        }
     }
 
     /// The bytes of the header.

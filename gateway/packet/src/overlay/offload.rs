@@ -10,10 +10,10 @@
 //!
 //! The sum of the pseudo-header, `P`, can by chance be the checksum of a packet. Completion does not change it: with `R` as the
 //! sum of all else, completion writes the complement of `P + R`, and the right checksum is by definition the complement of
-//! the same sum. `P` is never zero, because the protocol is part of it, so neither is a right checksum `0x0000` mistaken.
-//! A *wrong* checksum that equals `P` is completed, as it would be by any receiver of such a frame; of corrupted packets,
-//! one in 65,536 has it. Every other wrong checksum stays wrong, so a frame is cut only if its checksum is incomplete: the
-//! kernel leaves no other checksum in a frame that is to be cut.
+//! the same sum. (`P` is never `0x0000`, because the protocol is part of it, so a UDP datagram without checksum stays without.)
+//! A *wrong* checksum that equals `P` becomes right, because nothing distinguishes it from an incomplete one; of corrupted
+//! packets, one in 65,536 has it. Every other wrong checksum stays wrong. For that, only frames with an incomplete checksum
+//! are cut, as cutting computes checksums anew; the kernel leaves no other checksum in a frame that is to be cut.
 
 use remap::checksum::pseudo_header;
 
@@ -32,13 +32,15 @@ pub struct Limits {
     /// The maximum segment size of the flow's receiver (RFC 9293 section 3.7.1), if it is known: bytes of payload and of
     /// TCP options in one segment.
     pub mss: Option<u16>,
+    /// The bytes of payload in one datagram of a frame of UDP, if the kernel has reported them: see
+    /// [`Merged::Frame`](super::Merged::Frame).
+    pub datagram_len: Option<u16>,
 }
 
 /// The offload header of `packet`, which starts with the IP header that `header` describes.
 ///
 /// [`Segments`](crate::segment::Segments) then completes the packet, or cuts it. A packet that is too long and that cannot be
-/// cut stays one packet: of a frame of UDP datagrams, nothing says where one ends. With segments left in a routing
-/// header, a checksum counts as complete.
+/// cut stays one packet. With segments left in a routing header, a checksum counts as complete.
 #[must_use]
 #[inline]
 pub fn describe(packet: &[u8], header: &Header, limits: Limits) -> VirtioHeader {
@@ -53,12 +55,9 @@ pub fn describe(packet: &[u8], header: &Header, limits: Limits) -> VirtioHeader 
     };
 
     match segmentation(packet, header, limits) {
-        Some((header_len, gso_size)) => VirtioHeader {
-            gso: if header.is_ipv6() { Gso::TcpV6 } else { Gso::TcpV4 },
-            header_len: field::length(header_len),
-            gso_size,
-            ..virtio
-        },
+        Some((gso, header_len, gso_size)) => {
+            VirtioHeader { gso, header_len: field::length(header_len), gso_size, ..virtio }
+        }
         None => virtio,
     }
 }
@@ -82,21 +81,33 @@ fn partial_checksum(packet: &[u8], header: &Header) -> Option<usize> {
     is_partial.then_some(at)
 }
 
-/// The length of the headers, and of the payload of each segment; `None` if the frame is one segment.
+/// The kind of the frame, the length of its headers, and that of the payload of each segment; `None` if it is one segment.
+#[inline]
+fn segmentation(packet: &[u8], header: &Header, limits: Limits) -> Option<(Gso, usize, u16)> {
+    let header_len = segment::header_len(packet, header)?;
+    let payload_len = header.packet_len().checked_sub(header_len)?;
+    let (gso, size) = if header.transport() == Transport::Udp {
+        (Gso::UdpL4, usize::from(limits.datagram_len?))
+    } else {
+        let gso = if header.is_ipv6() { Gso::TcpV6 } else { Gso::TcpV4 };
+        (gso, tcp_payload(packet, header, header_len, limits)?)
+    };
+
+    (size > 0 && payload_len > size).then_some((gso, header_len, u16::try_from(size).ok()?))
+}
+
+/// The bytes of payload in a segment of TCP; `None` if the frame may not be cut.
 ///
 /// A SYN is never cut: the flag counts as one byte of the stream, and Linux sends it with no more data than fits.
 #[inline]
-fn segmentation(packet: &[u8], header: &Header, limits: Limits) -> Option<(usize, u16)> {
-    if header.transport() != Transport::Tcp || mss::opens_connection(packet, header) {
+fn tcp_payload(packet: &[u8], header: &Header, header_len: usize, limits: Limits) -> Option<usize> {
+    if mss::opens_connection(packet, header) {
         return None;
     }
 
-    let header_len = segment::header_len(packet, header)?;
-    let payload_len = header.packet_len().checked_sub(header_len)?;
-    let options_len = header_len.checked_sub(header.transport_offset() + mss::TCP_LEN)?;
     let fitting = limits.packet_len.checked_sub(header_len)?;
+    let options_len = header_len.checked_sub(header.transport_offset() + mss::TCP_LEN)?;
     let accepted = limits.mss.map(|mss| usize::from(mss.max(MIN_MSS)) - options_len);
-    let size = accepted.map_or(fitting, |accepted| accepted.min(fitting));
 
-    (size > 0 && payload_len > size).then_some((header_len, u16::try_from(size).ok()?))
+    Some(accepted.map_or(fitting, |accepted| accepted.min(fitting)))
 }

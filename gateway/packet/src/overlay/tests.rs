@@ -2,10 +2,15 @@
 
 use proptest::prelude::*;
 
+use crate::Header;
+use crate::fixtures::any_packet;
+
 use super::*;
 
+mod kernel;
 mod neighbor;
 mod offload;
+mod oracle;
 
 const BOTH: [Encapsulation; 2] = [Encapsulation::Vxlan, Encapsulation::Geneve];
 
@@ -149,6 +154,34 @@ proptest! {
                 }
             }
             prop_assert!(Ethernet::parse(&frame[..13]).is_err());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// RFC 1812 section 5.3.4.
+    #[test]
+    fn packets_for_one_host_are_not_broadcast(
+        packet in any_packet(),
+        destination: [u8; 6],
+        is_mislabelled: bool,
+    ) {
+        for destination in [Mac(destination), Mac::BROADCAST, Mac([2, 0, 0, 0, 0, 1])] {
+            let is_ipv6 = packet.source.is_ipv6() != is_mislabelled;
+            let content = if is_ipv6 { Content::Ipv6 } else { Content::Ipv4 };
+            let ethernet = Ethernet { destination, source: Mac([2, 0, 0, 0, 0, 2]), content };
+            let frame = [&ethernet.to_bytes()[..], &packet.build()].concat();
+            let expected = if is_mislabelled {
+                Err(DropReason::Malformed)
+            } else if destination.cast() == Cast::Unicast || packet.destination.is_multicast() {
+                Ok(Header::parse(&packet.build()).unwrap())
+            } else {
+                Err(DropReason::OverlayFrame)
+            };
+
+            prop_assert_eq!(ethernet.packet(&frame), expected);
         }
     }
 }

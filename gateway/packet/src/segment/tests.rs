@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::super::fixtures::{
-    Extension, Packet, any_address, cut, naive_sum, noise, put, tcp, udp, word,
+    Extension, Packet, any_address, any_frame, cut, naive_sum, noise, put, tcp, udp, word,
 };
 use super::super::ports::Side;
 use super::super::rewrite::{self, Checksum};
@@ -200,33 +200,6 @@ fn offload_headers_must_fit_the_packet() {
 }
 
 /// A frame that could come from the device, checksums complete.
-fn any_frame() -> impl Strategy<Value = Packet> {
-    let addresses =
-        any::<bool>().prop_flat_map(|is_ipv6| (any_address(is_ipv6), any_address(is_ipv6)));
-    let payload = (prop_oneof![4 => 0_usize..3000, 1 => 0_usize..65_000], any::<u64>());
-    let transport = (any::<bool>(), any::<[u16; 2]>(), any::<u32>(), any::<u8>(), 0_usize..11);
-
-    (addresses, payload, transport, any::<u16>(), any::<bool>()).prop_map(
-        |(addresses, (len, seed), (is_tcp, ports, sequence, flags, options), id, extended)| {
-            let payload = noise(len, seed);
-            let transport = if is_tcp {
-                tcp(ports, sequence, flags, &noise(options * 4, seed), &payload)
-            } else {
-                udp(ports, &payload)
-            };
-            let protocol = if is_tcp { 6 } else { 17 };
-            let mut packet = Packet::new(addresses.0, addresses.1, protocol, transport);
-            packet.identification = id;
-            if extended && packet.source.is_ipv6() {
-                packet.extensions = vec![Extension::Options { kind: 60, units: 3, seed }];
-            } else if extended {
-                packet.options = noise(8, seed);
-            }
-            packet
-        },
-    )
-}
-
 fn frame_and_address() -> impl Strategy<Value = (Packet, IpAddr)> {
     any_frame().prop_flat_map(|frame| {
         let address = any_address(frame.source.is_ipv6());

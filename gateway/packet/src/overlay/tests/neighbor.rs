@@ -1,8 +1,8 @@
 //! Questions and answers about stations.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-use crate::fixtures::{Packet, any_address};
+use crate::fixtures::{Packet, any_address, any_packet};
 
 use super::super::neighbor::{Binding, MAX_FRAME_LEN, Message, ask};
 use super::*;
@@ -67,7 +67,7 @@ proptest! {
 
     /// Any other packet is left to the packet path.
     #[test]
-    fn other_packets_are_no_messages(packet in crate::fixtures::any_packet()) {
+    fn other_packets_are_no_messages(packet in any_packet()) {
         let kind = packet.transport.first().copied().unwrap_or_default();
         let is_message = packet.protocol == 58 && matches!(kind, SOLICITATION | ADVERTISEMENT);
         prop_assume!(!is_message);
@@ -82,18 +82,11 @@ proptest! {
 #[test]
 fn invalid_solicitations_are_refused() {
     let [source, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
-    let valid = || Solicitation {
-        source,
-        destination: target,
-        target,
-        hop_limit: 255,
-        code: 0,
-        options: vec![1, 1, 2, 0, 0, 0, 0, 9],
-    };
-    let refused = |change: fn(&mut Solicitation)| {
-        let mut solicitation = valid();
-        change(&mut solicitation);
-        parse(&solicitation.frame()) == Err(DropReason::Malformed)
+    let refused = |change: fn(&mut Discovery)| {
+        let mut message =
+            Discovery::new(SOLICITATION, source, target, vec![1, 1, 2, 0, 0, 0, 0, 9]);
+        change(&mut message);
+        parse(&message.frame()) == Err(DropReason::Malformed)
     };
 
     assert!(!refused(|_| {}));
@@ -104,6 +97,7 @@ fn invalid_solicitations_are_refused() {
     assert!(refused(|message| message.hop_limit = 254));
     assert!(refused(|message| message.code = 1));
     assert!(refused(|message| message.target = "ff02::1".parse().unwrap()));
+    assert!(refused(|message| message.source = "ff02::1".parse().unwrap()));
     assert!(refused(|message| message.options[1] = 0));
     assert!(refused(|message| message.options[1] = 2));
     assert!(refused(|message| message.options.push(0)));
@@ -130,18 +124,50 @@ fn solicitations_with_wrong_checksum_are_refused() {
     assert_eq!(parse(&frame), Err(DropReason::Malformed));
 }
 
+/// RFC 4861 section 7.1.2.
+#[test]
+fn invalid_advertisements_are_refused() {
+    let [source, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
+    let refused = |change: fn(&mut Discovery)| {
+        let option = vec![2, 1, 2, 0, 0, 0, 0, 9];
+        let mut message = Discovery::new(ADVERTISEMENT, source, target, option);
+        message.flags = 0x40;
+        change(&mut message);
+        parse(&message.frame()) == Err(DropReason::Malformed)
+    };
+
+    assert!(!refused(|_| {}));
+    assert!(refused(|message| message.hop_limit = 254));
+    assert!(refused(|message| message.code = 1));
+    assert!(refused(|message| message.target = "ff02::1".parse().unwrap()));
+    assert!(refused(|message| message.options[1] = 0));
+    // To a group, it answers nobody's question.
+    assert!(refused(|message| message.destination = "ff02::1".parse().unwrap()));
+    assert!(!refused(|message| {
+        message.destination = "ff02::1".parse().unwrap();
+        message.flags = 0;
+    }));
+}
+
+#[test]
+fn groups_are_never_announced_as_stations() {
+    let [source, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
+    for (kind, option) in [(SOLICITATION, 1), (ADVERTISEMENT, 2)] {
+        for mac in [Mac::BROADCAST, Mac([0x33, 0x33, 0, 0, 0, 1]), Mac([0; 6])] {
+            let option = [&[option, 1][..], &mac.0].concat();
+            let message = Discovery::new(kind, source, target, option);
+
+            assert_eq!(parse(&message.frame()).unwrap().announced, None);
+        }
+    }
+}
+
 /// RFC 4861 section 7.2.4.
 #[test]
 fn probes_are_answered_to_all_nodes() {
     let target: Ipv6Addr = "fd00::2".parse().unwrap();
-    let probe = Solicitation {
-        source: Ipv6Addr::UNSPECIFIED,
-        destination: "ff02::1:ff00:2".parse().unwrap(),
-        target,
-        hop_limit: 255,
-        code: 0,
-        options: Vec::new(),
-    };
+    let mut probe = Discovery::new(SOLICITATION, Ipv6Addr::UNSPECIFIED, target, Vec::new());
+    probe.destination = "ff02::1:ff00:2".parse().unwrap();
     let message = parse(&probe.frame()).unwrap();
     let mut buffer = [0; MAX_FRAME_LEN];
 
@@ -154,16 +180,18 @@ fn probes_are_answered_to_all_nodes() {
     assert_eq!(solicited, 0);
 }
 
-/// RFC 5227 section 2.1.1.
+/// Without address, it is a probe (RFC 5227 section 2.1.1).
 #[test]
-fn arp_probes_announce_nothing() {
-    let mut buffer = [0; MAX_FRAME_LEN];
-    let own = Binding { address: Ipv4Addr::UNSPECIFIED.into(), mac: Mac([2, 0, 0, 0, 0, 1]) };
+fn arp_of_no_host_announces_nothing() {
+    for address in [[0; 4], [224, 0, 0, 1], [255; 4]] {
+        let mut buffer = [0; MAX_FRAME_LEN];
+        let own = Binding { address: address.into(), mac: Mac([2, 0, 0, 0, 0, 1]) };
 
-    let message = parse(ask(own, [10, 0, 0, 1].into(), &mut buffer).unwrap()).unwrap();
+        let message = parse(ask(own, [10, 0, 0, 1].into(), &mut buffer).unwrap()).unwrap();
 
-    assert_eq!(message.announced, None);
-    assert_eq!(message.question.map(|question| question.target()), Some([10, 0, 0, 1].into()));
+        assert_eq!(message.announced, None);
+        assert_eq!(message.question.map(|question| question.target()), Some([10, 0, 0, 1].into()));
+    }
 }
 
 #[test]
@@ -182,18 +210,27 @@ fn arp_of_other_kinds_is_refused() {
     assert_eq!(parse(&frame[..14 + 27]), Err(DropReason::Malformed));
 }
 
-struct Solicitation {
+/// A solicitation or an advertisement.
+struct Discovery {
+    kind: u8,
+    code: u8,
+    flags: u8,
     source: Ipv6Addr,
     destination: Ipv6Addr,
     target: Ipv6Addr,
     hop_limit: u8,
-    code: u8,
     options: Vec<u8>,
 }
 
-impl Solicitation {
+impl Discovery {
+    fn new(kind: u8, source: Ipv6Addr, target: Ipv6Addr, options: Vec<u8>) -> Self {
+        let (code, flags, hop_limit) = (0, 0, 255);
+
+        Self { kind, code, flags, source, destination: target, target, hop_limit, options }
+    }
+
     fn frame(&self) -> Vec<u8> {
-        let header = [SOLICITATION, self.code, 0, 0, 0, 0, 0, 0];
+        let header = [self.kind, self.code, 0, 0, self.flags, 0, 0, 0];
         let message = [&header[..], &self.target.octets(), &self.options].concat();
         let mut packet = Packet::new(self.source.into(), self.destination.into(), 58, message);
         packet.hop_limit = self.hop_limit;
