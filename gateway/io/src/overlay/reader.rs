@@ -193,13 +193,14 @@ impl Overlay {
     fn limits(&self, packet: &[u8], header: &Header) -> Limits {
         let mtu = self.mtu_bytes.load(Ordering::Relaxed);
         if packet.len() <= ALWAYS_FITS_BYTES {
-            return Limits { packet_len: mtu.into(), mss: None };
+            return Limits { packet_len: mtu.into(), mss: None, datagram_len: None };
         }
         let path_mtu = self.segment_sizes.path_mtu(header.destination());
 
         Limits {
             packet_len: path_mtu.map_or(mtu, |path_mtu| path_mtu.min(mtu)).into(),
             mss: self.segment_sizes.mss(packet, header),
+            datagram_len: None,
         }
     }
 
