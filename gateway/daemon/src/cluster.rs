@@ -3,6 +3,7 @@
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
+mod check_socket;
 pub mod condition_writer;
 pub mod connection;
 mod connectivity;
@@ -14,6 +15,7 @@ mod leadership;
 pub mod object_watch;
 mod observed;
 mod origins;
+mod overlay_nodes;
 mod probe;
 mod report;
 mod settings;
@@ -21,11 +23,13 @@ mod state;
 pub mod status_reporter;
 mod status_task;
 
-use std::future::ready;
+use std::future::{pending, ready};
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use kube::Client;
-use strait_io::PeerStatus;
+use kube::runtime::watcher;
+use strait_io::{PeerStatus, overlay};
 use strait_kube::election::{self, ProbedPathMtu};
 use strait_plan::Desired;
 use strait_plan::conditions::{self, Verdict};
@@ -45,7 +49,8 @@ use damage_count::DamageCount;
 use leader_tasks::LeaderTasks;
 use leadership::{LeaderTerm, LeadershipTask};
 use object_watch::{Update, Watch};
-use settings::{Check, Leadership};
+use overlay_nodes::OverlayNodes;
+use settings::{Check, Leadership, OverlayScope};
 use state::StateFile;
 
 pub(crate) use connectivity::ConnectivityEvent;
@@ -67,6 +72,8 @@ pub(crate) enum ClusterEvent {
     },
     /// The remote gateway may have moved.
     Connectivity(ConnectivityEvent),
+    /// The nodes of the overlay have changed.
+    Nodes(Vec<overlay::Node>),
 }
 
 /// Returns `config` with the desired peers and the prefixes of this cluster.
@@ -89,6 +96,8 @@ fn keys(public_key: [u8; 32]) -> PeerKeys {
 /// Watches the objects of a gateway in a cluster, and reports on them.
 pub struct ClusterSource {
     watch: Watch,
+    /// With an overlay.
+    overlay_nodes: Option<OverlayNodes>,
     scope: Scope,
     own_key: OwnKey,
     connectivity_events: ConnectivityEvents,
@@ -134,6 +143,9 @@ impl ClusterSource {
         let leadership =
             LeadershipTask::start(&settings.leadership, &client, identity, has_led, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);
+        let overlay_nodes = settings
+            .overlay
+            .map(|OverlayScope { node, vni }| OverlayNodes::new(&client, node, vni));
         let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
             Check::Off => Observed::unchecked(),
@@ -144,6 +156,7 @@ impl ClusterSource {
 
         Self {
             watch,
+            overlay_nodes,
             scope: settings.scope.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
             connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
@@ -200,6 +213,8 @@ impl ClusterSource {
                     return ClusterEvent::Connectivity(event);
                 }
                 update = self.watch.next() => self.handle_update(update),
+                // An unreachable server is reported by the other watch.
+                Ok(nodes) = next_nodes(&mut self.overlay_nodes) => return ClusterEvent::Nodes(nodes),
                 Ok(()) = self.term.changed() => {
                     let term = *self.term.borrow_and_update();
                     if term.is_some() {
@@ -257,6 +272,11 @@ impl ClusterSource {
     /// Whether the device may get a larger MTU than the configured one.
     pub(crate) const fn grows_mtu(&self) -> bool {
         self.grows_mtu
+    }
+
+    /// Sets the socket for packets to the gateway's own address in the overlay.
+    pub(crate) fn set_host_socket(&mut self, packets: UnixDatagram) {
+        self.leader_tasks.set_host_socket(packets);
     }
 
     /// Sets the source of what the tunnel has carried. Call it before the first [`Self::next`].
@@ -382,5 +402,13 @@ impl ClusterSource {
         }
 
         scope
+    }
+}
+
+/// The next nodes of an overlay; waits forever without one. Cancel safe.
+async fn next_nodes(nodes: &mut Option<OverlayNodes>) -> watcher::Result<Vec<overlay::Node>> {
+    match nodes {
+        Some(nodes) => nodes.next().await,
+        None => pending().await,
     }
 }

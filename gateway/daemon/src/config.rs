@@ -27,6 +27,7 @@ use strait_wg::tunnel::PeerKeys;
 pub use keyfile::KeyFileError;
 pub(crate) use origin::{OFFLOAD, OVERLAY};
 pub use parse::DEFAULT_INTERFACE;
+pub(crate) use parse::overlay::{VXLAN_PORT, VXLAN_VNI};
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};
@@ -235,7 +236,7 @@ impl fmt::Display for Config {
 
 /// The settings of an overlay without its nodes.
 pub(crate) fn overlay_text(overlay: &overlay::Settings) -> String {
-    let overlay::Settings { encapsulation, port, mac, nodes: _ } = overlay;
+    let overlay::Settings { encapsulation, port, mac, nodes: _, host: _ } = overlay;
 
     format!("encapsulation={encapsulation} port={port} mac={}", or_else(*mac, "auto"))
 }

@@ -99,6 +99,10 @@ impl Service {
         let edge = Edge::of(&config, &netlink, matches!(source, Source::Cluster(_))).await?;
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
         source.set_monitor(gateway.monitor());
+        let host = gateway.host_socket().context("cannot open a socket of the overlay")?;
+        if let Some(packets) = host {
+            source.set_host_socket(packets);
+        }
 
         Ok(Self {
             reader: BackgroundReader::new(READ_MAX),
@@ -187,6 +191,13 @@ impl Service {
                         }
                     }
                     ClusterEvent::Connectivity(event) => self.handle_connectivity(event).await,
+                    ClusterEvent::Nodes(nodes) => {
+                        let mut wanted = Config::clone(&self.config);
+                        if let Some(overlay) = &mut wanted.overlay {
+                            overlay.nodes = nodes;
+                        }
+                        self.reconfigure(wanted).await;
+                    }
                 },
                 answer = self.resolver.next_answer() => {
                     let changed = self.resolver.handle_answer(answer, now());

@@ -21,6 +21,7 @@ mod worker;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::JoinHandle;
@@ -404,6 +405,16 @@ impl Gateway {
     /// No other replica takes over: initiates handshakes again.
     pub fn resume_initiating(&self) {
         self.shared.is_initiating.store(true, Ordering::Relaxed);
+    }
+
+    /// A socket for the packets of the gateway's own address in the tunnel, one IP packet each; it does not wait. `None`
+    /// with a device, which has the address, and without such an address.
+    ///
+    /// # Errors
+    ///
+    /// That of the system.
+    pub fn host_socket(&self) -> std::io::Result<Option<UnixDatagram>> {
+        self.shared.edge.overlay().map_or(Ok(None), |overlay| overlay.host_socket())
     }
 
     /// Puts `nodes` in force for the overlay, from the next batch on. Does nothing with a device.

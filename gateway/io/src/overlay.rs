@@ -18,6 +18,7 @@
 //!
 //! A packet keeps its hop limit, as on a wire: RFC 1812 section 5.3.1 has a router decrement it. The node does.
 
+mod host;
 mod nodes;
 mod reader;
 mod segment_sizes;
@@ -26,6 +27,7 @@ mod writer;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -37,11 +39,13 @@ use super::edge::Edge;
 use super::gso_fallback::GsoRefusals;
 use super::udp::socket::{bind, has_gso, set_gro, tune};
 use super::{Offload, StartError, steering};
+use host::Host;
 use nodes::{KnownNode, Nodes, derived_mac};
 use segment_sizes::SegmentSizes;
 use strait_engine::Accounts;
 use strait_packet::DropReason;
 use strait_packet::coalesce::{Frame, Merge};
+use strait_packet::counters::as_u64;
 use strait_packet::overlay::ethernet::Mac;
 use strait_packet::overlay::neighbor::{Binding, MAX_FRAME_LEN, ask};
 use strait_packet::overlay::{Encapsulation, Vni};
@@ -65,6 +69,9 @@ pub struct Settings {
     pub mac: Option<Mac>,
     /// The nodes at the start.
     pub nodes: Vec<Node>,
+    /// The address of the gateway in the tunnel, for whose packets [`Gateway::host_socket`](super::Gateway::host_socket)
+    /// is a socket.
+    pub host: Option<IpAddr>,
 }
 
 /// A node that sends packets of its pods, and gets packets to them.
@@ -85,6 +92,7 @@ pub struct Node {
 #[derive(Debug)]
 pub(super) struct Overlay {
     sockets: Vec<Socket>,
+    host: Option<Host>,
     is_dual_stack: bool,
     encapsulation: Encapsulation,
     port: u16,
@@ -107,16 +115,21 @@ impl Overlay {
         mtu_bytes: u16,
         offload: Offload,
     ) -> Result<Arc<Self>, StartError> {
-        let Settings { encapsulation, port, mac, ref nodes } = *settings;
+        let Settings { encapsulation, port, mac, host, ref nodes } = *settings;
         let (first, is_dual_stack) =
             bind(port).map_err(|source| StartError::OverlayPort { port, source })?;
         let sockets = sockets(first, is_dual_stack, offload).map_err(|source| {
             StartError::System { operation: "set options of the overlay's UDP sockets", source }
         })?;
+        let host = host.map(Host::new).transpose().map_err(|source| StartError::System {
+            operation: "create a pair of sockets",
+            source,
+        })?;
         let segments = offload.udp_gso && sockets.first().is_some_and(has_gso);
 
         Ok(Arc::new(Self {
             sockets,
+            host,
             is_dual_stack,
             encapsulation,
             port,
@@ -134,6 +147,16 @@ impl Overlay {
         let former = self.nodes.load();
 
         self.nodes.store(Arc::new(Nodes::new(nodes, self.port, self.is_dual_stack, Some(&former))));
+    }
+
+    /// A socket for the packets of the gateway's own address, which does not wait; `None` without such an address.
+    pub(super) fn host_socket(&self) -> io::Result<Option<UnixDatagram>> {
+        self.host.as_ref().map(Host::socket).transpose()
+    }
+
+    /// The gateway's own address, if `packet` is for it.
+    fn host_of(&self, packet: &[u8]) -> Option<&Host> {
+        self.host.as_ref().filter(|host| host.is_destination_of(packet))
     }
 
     /// Sets the length in bytes of the longest packet that fits the tunnel.
@@ -177,7 +200,9 @@ impl Overlay {
 
 impl Edge for Overlay {
     fn inputs(&self) -> Vec<BorrowedFd<'_>> {
-        self.sockets.iter().map(AsFd::as_fd).collect()
+        let sockets = self.sockets.iter().map(AsFd::as_fd);
+
+        sockets.chain(self.host.as_ref().map(Host::input)).collect()
     }
 
     fn mtu(&self) -> Option<u16> {
@@ -197,6 +222,9 @@ impl Edge for Overlay {
     fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> Result<(), DropReason> {
         if virtio.gso != Gso::None || virtio.needs_checksum {
             return Err(DropReason::WriteFailed);
+        }
+        if let Some(host) = self.host_of(packet) {
+            return host.deliver(packet);
         }
         self.segment_sizes.learn(packet);
         let nodes = self.nodes.load();
@@ -218,6 +246,10 @@ impl Edge for Overlay {
         let nodes = self.nodes.load();
         let packets = frames.flat_map(|frame| frame.members()).map(|range| bytes.get(range));
         let with_node = packets.flatten().filter_map(|packet| {
+            if let Some(host) = self.host_of(packet) {
+                accounts.handle_frame(1, as_u64(packet.len()), host.deliver(packet).is_ok());
+                return None;
+            }
             self.segment_sizes.learn(packet);
             let node = nodes.of_packet(packet);
             if node.is_none() {

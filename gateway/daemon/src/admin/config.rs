@@ -133,7 +133,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
 }
 
 fn of_overlay(origins: &Origins, overlay: &overlay::Settings) -> Settings {
-    let overlay::Settings { encapsulation, port, mac, nodes } = overlay;
+    let overlay::Settings { encapsulation, port, mac, nodes, host: _ } = overlay;
     let optional = |mac: Option<Mac>| mac.map(text);
     let nodes: Vec<_> = nodes
         .iter()

@@ -41,7 +41,14 @@ impl ConnectivityEvents {
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let Report { suspicions, silences, .. } = *reports.borrow_and_update();
 
-        Self { reports, suspicions, silences, path_mtu: None, inherited: None, is_gso_harmful: false }
+        Self {
+            reports,
+            suspicions,
+            silences,
+            path_mtu: None,
+            inherited: None,
+            is_gso_harmful: false,
+        }
     }
 
     /// The previous leader has found that packets of `path_mtu` bytes arrive.

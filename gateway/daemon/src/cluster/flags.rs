@@ -2,6 +2,7 @@
 //! unchanged.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use strait_host::interface::interface_flag;
 use strait_io::Offload;
 use strait_plan::conncheck::PORT;
 
-use crate::config::{Engine, MTU_MIN};
+use crate::config::{Engine, MTU_MIN, VXLAN_PORT, VXLAN_VNI};
 use crate::election::ElectionFlags;
 
 /// Liqo's default, in bytes.
@@ -49,6 +50,30 @@ pub struct ClusterFlags {
         value_parser = interface_flag
     )]
     pub(crate) interface: String,
+    /// Where packets of pods arrive: on a TUN device, which needs NET_ADMIN, or from node agents in VXLAN
+    #[arg(long, env = "STRAIT_EDGE", value_enum, default_value_t)]
+    pub(crate) edge: EdgeFlag,
+    /// Address of the node that runs this gateway, for `--edge=overlay`
+    #[arg(long, env = "STRAIT_NODE_ADDRESS", value_name = "ADDRESS")]
+    pub(crate) node_address: Option<IpAddr>,
+    /// UDP port of VXLAN, the same on all nodes
+    #[arg(
+        long,
+        env = "STRAIT_VXLAN_PORT",
+        value_name = "PORT",
+        default_value_t = VXLAN_PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) vxlan_port: u16,
+    /// Network identifier of VXLAN, the same on all nodes
+    #[arg(
+        long,
+        env = "STRAIT_VXLAN_VNI",
+        value_name = "NUMBER",
+        default_value_t = VXLAN_VNI,
+        value_parser = clap::value_parser!(u32).range(..1 << 24)
+    )]
+    pub(crate) vxlan_vni: u32,
     /// MTU of the device, in bytes. The default grows to what the path to another gateway of Strait carries
     #[arg(
         long,
@@ -243,6 +268,16 @@ const UNUSED_LIQO_FLAGS: [&str; 19] = [
 /// Whether an ignored flag belongs to Liqo's gateways, and so is not a typing error.
 pub fn is_unused_liqo_flag(flag: &str) -> bool {
     UNUSED_LIQO_FLAGS.contains(&flag)
+}
+
+/// `--edge`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EdgeFlag {
+    /// A TUN device
+    #[default]
+    Device,
+    /// VXLAN, ended in this process: no capability
+    Overlay,
 }
 
 /// `--mode`

@@ -1,5 +1,7 @@
 //! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ pub(super) struct LeaderTasks {
     traffic: TrafficSource,
     /// In bytes.
     device_mtu: watch::Sender<u16>,
+    own_address: Option<Ipv4Addr>,
+    /// For packets to that address, with an overlay.
+    host_socket: Option<UnixDatagram>,
     /// Datagrams of the remote gateway that arrived damaged.
     damaged: watch::Sender<u64>,
     /// The verdicts on objects.
@@ -49,6 +54,11 @@ impl LeaderTasks {
             reports: watch::Sender::new(Report::default()),
             traffic: Arc::new(Traffic::default),
             device_mtu: watch::Sender::new(settings.mtu),
+            own_address: match settings.scope.own_address {
+                Some(IpAddr::V4(own)) => Some(own),
+                _ => None,
+            },
+            host_socket: None,
             damaged: watch::Sender::new(0),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
@@ -73,6 +83,11 @@ impl LeaderTasks {
     /// Sets the MTU of the device, in bytes.
     pub(super) fn set_device_mtu(&self, mtu: u16) {
         self.device_mtu.send_if_modified(|former| std::mem::replace(former, mtu) != mtu);
+    }
+
+    /// Sets the socket for packets to the gateway's own address in the overlay. To be called before [`Self::begin`].
+    pub(super) fn set_host_socket(&mut self, packets: UnixDatagram) {
+        self.host_socket = Some(packets);
     }
 
     /// Sets the number of datagrams of the remote gateway that arrived damaged.
@@ -100,6 +115,8 @@ impl LeaderTasks {
             reports,
             traffic,
             device_mtu,
+            own_address,
+            host_socket,
             damaged,
             verdicts,
             tasks,
@@ -126,8 +143,10 @@ impl LeaderTasks {
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
+            let packets = host_socket.as_ref().and_then(|packets| packets.try_clone().ok());
             tasks.spawn(probe::run(
                 check.clone(),
+                packets.zip(*own_address),
                 Arc::clone(traffic),
                 reports.clone(),
                 device_mtu.subscribe(),

@@ -27,6 +27,10 @@ pub(super) fn of_flags(
         ("metrics_address", "metrics_address"),
         ("admin_socket", "admin_socket"),
         ("engine", "engine"),
+        ("encapsulation", "edge"),
+        ("port", "vxlan_port"),
+        ("vni", "vxlan_vni"),
+        ("node", "node_address"),
     ];
 
     let offloads = offloads.iter().map(|switch| (switch.name, "offload"));

@@ -1,34 +1,34 @@
 //! Runs the connection check on one UDP socket, which sends and answers probes.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 use strait_plan::conncheck::{ConnCheck, Ignored, Reaction, Report, Settings, Traffic};
-use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::check_socket::CheckSocket;
 use crate::election::random;
 use crate::service::now;
 
 /// Reads what the tunnel has carried.
 pub(crate) type TrafficSource = Arc<dyn Fn() -> Traffic + Send + Sync>;
 
-/// Runs the check and publishes its `reports`. The MTU of the device, in bytes, and the number of `damaged` datagrams may
-/// change. Does not return.
+/// Runs the check and publishes its `reports`. With an overlay, `host_socket` is for the packets to the address beside it.
+/// The MTU of the device, in bytes, and the number of `damaged` datagrams may change. Does not return.
 pub(super) async fn run(
     settings: Settings,
+    host_socket: Option<(UnixDatagram, Ipv4Addr)>,
     traffic: TrafficSource,
     reports: watch::Sender<Report>,
     mut device_mtu: watch::Receiver<u16>,
     mut damaged: watch::Receiver<u64>,
 ) {
     let peer = SocketAddr::new(settings.peer, settings.port);
-    let socket = bind(settings.port, settings.interval).await;
+    let mut socket = open(&settings, host_socket).await;
     let mut check = ConnCheck::new(settings, now());
     device_mtu.mark_changed();
     damaged.mark_changed();
@@ -49,7 +49,7 @@ pub(super) async fn run(
             }
             Ok(()) = damaged.changed() => check.set_damaged(*damaged.borrow_and_update()),
             Ok(()) = device_mtu.changed() => check.set_mtu(*device_mtu.borrow_and_update(), now()),
-            received = socket.recv_from(&mut buffer) => match received {
+            received = socket.receive(&mut buffer) => match received {
                 Ok((length, source)) => {
                     let datagram = buffer.get(..length).unwrap_or_default();
                     match check.handle_datagram(source.ip(), datagram, now()) {
@@ -83,31 +83,30 @@ pub(super) async fn run(
     }
 }
 
-/// Binds the port, and retries while a predecessor in the same pod still has it.
-async fn bind(port: u16, retry: Duration) -> UdpSocket {
+/// Opens the socket, and retries while a predecessor in the same pod still has its port.
+async fn open(settings: &Settings, host_socket: Option<(UnixDatagram, Ipv4Addr)>) -> CheckSocket {
     let mut is_first = true;
     loop {
-        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
-            Ok(socket) => {
-                // A padded PING must arrive whole, even if the route has learned a smaller MTU.
-                if let Err(error) = set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE) {
-                    debug!(%error, "padded probes may leave in fragments");
-                }
-                return socket;
-            }
+        let socket = match &host_socket {
+            Some((packets, own)) => CheckSocket::in_overlay(packets, *own, settings.port),
+            None => CheckSocket::bind(settings.port).await,
+        };
+        match socket {
+            Ok(socket) => return socket,
             Err(error) if is_first => {
+                let port = settings.port;
                 warn!(%error, port, "cannot bind the port of the connection check; trying again");
                 is_first = false;
             }
             Err(_) => {}
         }
-        sleep(retry).await;
+        sleep(settings.interval).await;
     }
 }
 
 /// A failed send counts as a missed probe.
-async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
-    if let Err(error) = socket.send_to(datagram, to).await {
+async fn send(socket: &CheckSocket, datagram: &[u8], to: SocketAddr) {
+    if let Err(error) = socket.send(datagram, to).await {
         debug!(%error, %to, "cannot send a probe");
     }
 }
@@ -118,6 +117,7 @@ fn note(source: SocketAddr, why: Ignored) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
     use strait_plan::conncheck::State;
 
@@ -142,6 +142,7 @@ mod tests {
         tokio::select! {
             () = run(
                 settings,
+                None,
                 Arc::new(Traffic::default),
                 sender,
                 watch::channel(1340).1,

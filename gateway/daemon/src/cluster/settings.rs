@@ -9,14 +9,16 @@ use ipnet::{IpNet, Ipv4Net};
 use remap::{Cluster, Table};
 use strait_api::identity::{Identity, Mode};
 use strait_host::usage::UsageError;
-use strait_io::{Offload, Workers};
+use strait_io::{Offload, Workers, overlay};
+use strait_packet::overlay::{Encapsulation, Vni};
 use strait_plan::conncheck;
 use strait_plan::objects::{Remapping, Scope};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
-use super::flags::{ClusterFlags, DEFAULT_MTU, OffloadSwitch};
+use super::flags::{ClusterFlags, DEFAULT_MTU, EdgeFlag, OffloadSwitch};
 use super::origins;
+use super::overlay_nodes::own_node;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, keyfile};
 use crate::election::{Candidacy, only_line};
 use crate::flag_values::FlagValues;
@@ -43,11 +45,20 @@ pub struct Settings {
     /// The configured MTU of the device in bytes, and whether it may grow.
     pub(crate) mtu: u16,
     pub(crate) grows_mtu: bool,
+    pub(crate) overlay: Option<OverlayScope>,
     /// The file with our private key.
     pub(crate) key_file: PathBuf,
     pub(crate) leadership: Leadership,
     /// The file that keeps the peers across restarts.
     pub(crate) state_file: Option<PathBuf>,
+}
+
+/// The nodes of an overlay, as far as flags specify them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverlayScope {
+    /// The address of the node that this gateway runs on.
+    pub(crate) node: IpAddr,
+    pub(crate) vni: Vni,
 }
 
 /// Which process checks the connection and writes its status.
@@ -117,7 +128,7 @@ impl Settings {
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
-            overlay: None,
+            overlay: overlay(flags, own)?,
             addresses: vec![IpNet::V4(Ipv4Net::new_assert(own, TUNNEL_PREFIX_BITS))],
             listen_port: match identity.mode {
                 Mode::Server => port,
@@ -158,6 +169,8 @@ impl Settings {
             endpoints,
             endpoint_origin: flag_values.origin("endpoint_address"),
         };
+        let of_node = |node: &overlay::Node| OverlayScope { node: node.address, vni: node.vni };
+        let overlay = config.overlay.iter().flat_map(|overlay| &overlay.nodes).map(of_node).next();
         let report_interval = flags.ping_update_status_interval;
         let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
         let leadership = if replaces_container {
@@ -170,17 +183,48 @@ impl Settings {
             Self {
                 identity,
                 scope,
+                overlay,
                 key_file,
                 check,
                 report_interval,
                 mtu: flags.mtu,
-                grows_mtu: flags.mtu == DEFAULT_MTU,
+                grows_mtu: flags.mtu == DEFAULT_MTU && flags.edge == EdgeFlag::Device,
                 leadership,
                 state_file,
             },
             config,
         ))
     }
+}
+
+/// The overlay with the node that this gateway runs on; `None` with a device.
+fn overlay(flags: &ClusterFlags, own: Ipv4Addr) -> Result<Option<overlay::Settings>, UsageError> {
+    if flags.edge == EdgeFlag::Device {
+        return Ok(None);
+    }
+    if replaces_one_container(flags)? {
+        return Err(UsageError::Wrong(
+            "--edge=overlay replaces all containers of a pod: do without --container-name"
+                .to_owned(),
+        ));
+    }
+    let node = flags.node_address.ok_or_else(|| {
+        UsageError::Wrong(
+            "--edge=overlay needs --node-address, the status.hostIP of the pod".to_owned(),
+        )
+    })?;
+    // clap has checked the range.
+    let vni = Vni::new(flags.vxlan_vni).ok_or_else(|| {
+        UsageError::Wrong(format!("--vxlan-vni={} has more than 24 bits", flags.vxlan_vni))
+    })?;
+
+    Ok(Some(overlay::Settings {
+        encapsulation: Encapsulation::Vxlan,
+        port: flags.vxlan_port,
+        mac: None,
+        nodes: vec![own_node(node, vni)],
+        host: Some(IpAddr::V4(own)),
+    }))
 }
 
 /// The defaults with what `--offload` changes.

@@ -1,6 +1,7 @@
 //! Where configuration changes come from: a file or an API server.
 
 use std::future::pending;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -66,6 +67,14 @@ impl Source {
         match self {
             Self::File(_) => false,
             Self::Cluster(cluster) => cluster.grows_mtu(),
+        }
+    }
+
+    /// Sets the socket for packets to the gateway's own address in an overlay.
+    pub(super) fn set_host_socket(&mut self, packets: UnixDatagram) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_host_socket(packets),
         }
     }
 

@@ -46,6 +46,13 @@ impl FrameBuffer {
         }
     }
 
+    /// Room for a packet without a header of an offload.
+    pub(crate) fn plain_packet_mut(&mut self) -> &mut [u8] {
+        self.packet_at = PACKET_AT;
+
+        self.packet_mut()
+    }
+
     /// The packet that was read, and the unused rest of the buffer.
     pub(crate) fn packet_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.packet_at..).unwrap_or_default()

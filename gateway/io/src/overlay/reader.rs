@@ -126,6 +126,11 @@ impl Reader {
 
 impl FrameReader for Reader {
     fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
+        // Behind the sockets.
+        let is_host = input == self.overlay.sockets.len();
+        if let Some(host) = self.overlay.host.as_ref().filter(|_| is_host) {
+            return host.read(buffer);
+        }
         loop {
             if let Some(read) = self.take(buffer) {
                 return Ok(read);

@@ -14,8 +14,8 @@ use crate::config::Problem;
 use crate::config::file::{NodeSection, OverlaySection};
 
 /// The port and the identifier of `strait node`.
-const VXLAN_PORT: u16 = 8483;
-const VXLAN_VNI: u32 = 83;
+pub(crate) const VXLAN_PORT: u16 = 8483;
+pub(crate) const VXLAN_VNI: u32 = 83;
 
 /// The port of Liqo's fabric.
 const GENEVE_PORT: u16 = 6091;
@@ -57,7 +57,7 @@ impl Parser<'_> {
         let nodes =
             node.iter().filter_map(|node| self.node(node.get_ref(), vni, &mut taken)).collect();
 
-        Some(Settings { encapsulation: encapsulation?, port: number?, mac, nodes })
+        Some(Settings { encapsulation: encapsulation?, port: number?, mac, nodes, host: None })
     }
 
     fn node(&mut self, section: &NodeSection, vni: Option<Vni>, taken: &mut Taken) -> Option<Node> {

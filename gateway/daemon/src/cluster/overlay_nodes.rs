@@ -1,0 +1,160 @@
+//! The nodes of the overlay, from the Nodes of the cluster.
+
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use remap::Prefix;
+use strait_io::overlay;
+use strait_kube::watch::{Bundle, WATCH_SECONDS, changes, unending};
+use strait_packet::overlay::Vni;
+
+/// Watches the nodes.
+pub(super) struct OverlayNodes {
+    nodes: Store<Node>,
+    bundle: Bundle,
+    /// The address of the node that this gateway runs on.
+    own: IpAddr,
+    vni: Vni,
+}
+
+impl OverlayNodes {
+    /// Starts to watch. To be called within the runtime.
+    pub(super) fn new(client: &Client, own: IpAddr, vni: Vni) -> Self {
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let api = Api::all(client.clone());
+        let events = unending(move || watcher(api.clone(), config.clone())).modify(slim);
+        let (nodes, writer) = reflector::store();
+        let bundle = Bundle::new([changes("Node", reflector::reflector(writer, events))]);
+
+        Self { nodes, bundle, own, vni }
+    }
+
+    /// Waits for the next change. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// If the API server cannot be reached; the nodes that were returned last stay in force.
+    pub(super) async fn next(&mut self) -> watcher::Result<Vec<overlay::Node>> {
+        self.bundle.next().await?;
+        let nodes: Vec<_> = self.nodes.state();
+
+        Ok(overlay_nodes(nodes.iter().map(AsRef::as_ref), self.own, self.vni))
+    }
+}
+
+/// Keeps the addresses and the pod prefixes of a node; images and volumes are most of its size.
+fn slim(node: &mut Node) {
+    if let Some(status) = &mut node.status {
+        status.images = None;
+        status.volumes_attached = None;
+        status.volumes_in_use = None;
+    }
+}
+
+/// The node `own` as long as no other is known: all addresses are reached through it.
+pub(super) fn own_node(own: IpAddr, vni: Vni) -> overlay::Node {
+    overlay::Node { address: own, vni, mac: None, pods: everything().collect() }
+}
+
+/// The nodes that may send, and the addresses that each leads to: those of its pods, as far as the Node has them. All other
+/// addresses are reached through the node `own`, whose routes the CNI keeps.
+fn overlay_nodes<'a>(
+    nodes: impl Iterator<Item = &'a Node>,
+    own: IpAddr,
+    vni: Vni,
+) -> Vec<overlay::Node> {
+    let mut own_node = own_node(own, vni);
+    let mut found = Vec::new();
+    for node in nodes {
+        let addresses = addresses(node);
+        // One of its addresses leads to its pods; from the others it may send.
+        let mut pods = pod_prefixes(node);
+        if addresses.contains(&own) {
+            own_node.pods.append(&mut pods);
+        }
+        for address in addresses.into_iter().filter(|address| *address != own) {
+            found.push(overlay::Node { address, vni, mac: None, pods: mem::take(&mut pods) });
+        }
+    }
+    found.push(own_node);
+    found.sort_by_key(|node| node.address);
+
+    found
+}
+
+/// All addresses of both IP versions.
+fn everything() -> impl Iterator<Item = Prefix> {
+    let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+
+    any.into_iter().filter_map(|address| Prefix::new(address, 0).ok())
+}
+
+fn pod_prefixes(node: &Node) -> Vec<Prefix> {
+    let spec = node.spec.as_ref();
+    let all = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
+    let first = spec.and_then(|spec| spec.pod_cidr.as_ref());
+    let mut prefixes: Vec<Prefix> =
+        all.iter().chain(first).filter_map(|text| text.parse().ok()).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+
+    prefixes
+}
+
+/// The `InternalIP`s of a node.
+fn addresses(node: &Node) -> Vec<IpAddr> {
+    let status = node.status.as_ref();
+    let all = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+
+    all.iter()
+        .filter(|found| found.type_ == "InternalIP")
+        .filter_map(|found| found.address.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_lead_to_their_pods() {
+        let node = |number: u8, addresses: &[&str]| -> Node {
+            let addresses: Vec<_> = addresses
+                .iter()
+                .map(|address| json!({"type": "InternalIP", "address": address}))
+                .chain([json!({"type": "Hostname", "address": "host"})])
+                .collect();
+            let name = format!("node-{number}");
+            serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "spec": {"podCIDR": format!("10.244.{number}.0/24")},
+                "status": {"addresses": addresses},
+            }))
+            .unwrap()
+        };
+        let nodes =
+            [node(2, &["172.18.0.2", "fd00:18::2"]), node(1, &["172.18.0.1"]), node(3, &[])];
+        let vni = Vni::new(83).unwrap();
+
+        let found = overlay_nodes(nodes.iter(), [172, 18, 0, 2].into(), vni);
+
+        let texts: Vec<_> = found
+            .iter()
+            .map(|node| {
+                let pods: Vec<_> = node.pods.iter().map(ToString::to_string).collect();
+                format!("{} {}", node.address, pods.join(" "))
+            })
+            .collect();
+        assert_eq!(
+            texts,
+            ["172.18.0.1 10.244.1.0/24", "172.18.0.2 0.0.0.0/0 ::/0 10.244.2.0/24", "fd00:18::2 ",]
+        );
+        assert!(found.iter().all(|node| node.vni == vni && node.mac.is_none()));
+    }
+}
