@@ -107,6 +107,28 @@ async fn the_chart_is_installed_upgraded_and_removed() {
 }
 
 #[tokio::test]
+async fn restricted_admits_a_gateway_with_an_overlay() {
+    let Some(tools) = Tools::find() else { return };
+    let Some(server) = ApiServer::start().await else { return };
+    tools.speak_to(&server);
+    let chart = chart().display().to_string();
+    let install = ["install", "strait", &chart, "--namespace", CHART_NAMESPACE];
+    let overlay = ["--create-namespace", "--set=gateways.edge=overlay"];
+    tools.helm_says(&[&install[..], &overlay].concat());
+    let _operator = Operator::start(&tools, &server, CHART_NAMESPACE);
+    makes_a_gateway(&tools, CHART_NAMESPACE);
+    let profile = "pod-security.kubernetes.io/enforce=restricted";
+    tools.kubectl_says(&["create", "namespace", "restricted"], "");
+    tools.kubectl_says(&["label", "namespace", "restricted", profile], "");
+
+    let pod = pod_of(&tools, TENANT, "deployment/gw-milan");
+    let output = tools.kubectl(&["create", "--namespace=restricted", "--filename=-"], &pod);
+
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[tokio::test]
 async fn the_chart_generates_an_id_once() {
     let Some(tools) = Tools::find() else { return };
     let Some(server) = ApiServer::start().await else { return };
@@ -299,14 +321,7 @@ fn pod_security_says_what_the_documents_say(tools: &Tools) {
         ("liqo", "deployment/strait-operator"),
         (TENANT, "deployment/gw-milan"),
     ]
-    .map(|(namespace, name)| {
-        let template = &get(tools, namespace, name)["spec"]["template"];
-        let metadata = json!({"generateName": "pod-", "labels": template["metadata"]["labels"]});
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"],
-        });
-        pod.to_string()
-    });
+    .map(|(namespace, name)| pod_of(tools, namespace, name));
     let create = |namespace: &str, pod: &str| {
         let output = tools.kubectl(&["create", "--namespace", namespace, "--filename=-"], pod);
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -316,6 +331,15 @@ fn pod_security_says_what_the_documents_say(tools: &Tools) {
     assert_eq!(create(TENANT, &gateway), (true, RESTRICTED.to_owned()));
     let (is_taken, why) = create("baseline", &gateway);
     assert!(!is_taken && why.contains(BASELINE), "{why}");
+}
+
+/// A pod as a Deployment creates it.
+fn pod_of(tools: &Tools, namespace: &str, deployment: &str) -> String {
+    let template = &get(tools, namespace, deployment)["spec"]["template"];
+    let metadata = json!({"generateName": "pod-", "labels": template["metadata"]["labels"]});
+
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+        .to_string()
 }
 
 fn policy_of_a_gateway_is_taken(tools: &Tools) {

@@ -72,6 +72,7 @@ fn values() -> Value {
     nodes["enabled"] = json!(true);
     let mut gateways = of_pods.clone();
     gateways["replicas"] = json!(3);
+    gateways["edge"] = json!("overlay");
     let mut operator = of_pods;
     operator["replicas"] = json!(3);
     operator["podDisruptionBudget"] = json!({"enabled": true, "maxUnavailable": "50%"});
@@ -136,7 +137,7 @@ fn effects() -> Vec<Effect> {
     };
 
     // Behind their own flags, and the operator's pools.
-    for ((kind, name, pod), flags) in [(operator, 6), (server, 17), (client, 18), (node, 4)] {
+    for ((kind, name, pod), flags) in [(operator, 6), (server, 19), (client, 20), (node, 4)] {
         let mut effect = |rest: &str, wanted| effect(kind, name, &format!("{pod}{rest}"), wanted);
         effect("/spec/containers/0/image", json!("registry.test/strait:1.2.3"));
         effect("/spec/containers/0/imagePullPolicy", json!("Always"));
@@ -153,6 +154,8 @@ fn effects() -> Vec<Effect> {
     }
     for (kind, name, _) in [server, client] {
         effect(kind, name, "/spec/template/spec/deployment/spec/replicas", json!(3));
+        let label = "/metadata/labels/strait.io~1edge";
+        effect(kind, name, &format!("{}{label}", server.2), json!("overlay"));
     }
     let pools = "/spec/template/spec/containers/0/args/5";
     effect(operator.0, operator.1, pools, json!("--pools=172.16.0.0/12,192.168.0.0/16"));
@@ -234,6 +237,33 @@ fn gateway_replicas_elect_the_active_one() {
 }
 
 #[test]
+fn an_overlay_edge_needs_no_privilege() {
+    let Some(tools) = Tools::find() else { return };
+
+    let rendered = tools.chart("liqo", &["--set=gateways.edge=overlay"]);
+
+    for (kind, name) in [
+        ("WgGatewayServerTemplate", "wireguard-server"),
+        ("WgGatewayClientTemplate", "wireguard-client"),
+    ] {
+        let pod = "/spec/template/spec/deployment/spec/template/spec";
+        let pod = rendered[&id(kind, "liqo", name)].pointer(pod).unwrap();
+        let container = &pod["containers"][0];
+        let text = pod.to_string();
+        assert!(!text.contains("hostPath") && !text.contains("NET_ADMIN"), "{text}");
+        assert!(!text.contains("\"tun\""), "{text}");
+        assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(container["command"], json!(["/usr/local/bin/strait"]));
+        let args = container["args"].as_array().unwrap();
+        for flag in ["--edge=overlay", "--node-address=$(NODE_ADDRESS)"] {
+            assert!(args.contains(&json!(flag)), "{flag}");
+        }
+        let address = container.pointer("/env/0/valueFrom/fieldRef/fieldPath");
+        assert_eq!(address, Some(&json!("status.hostIP")));
+    }
+}
+
+#[test]
 fn a_digest_replaces_the_tag_policies_are_optional() {
     let Some(tools) = Tools::find() else { return };
     let digest = format!("sha256:{}", "0".repeat(64));
@@ -292,6 +322,7 @@ fn a_wrong_value_is_refused_by_name() {
         ("--set=operator.podDisruptionBudget.maxUnavailable=120%", ["maxUnavailable", "120%"]),
         ("--set=networkPolicy.apiServerPorts={70000}", ["apiServerPorts/0", "70,000"]),
         ("--set=gateways.replicas=0", ["gateways/replicas", "0"]),
+        ("--set=gateways.edge=tun", ["gateways/edge", "overlay"]),
         ("--set=monitoring.podMonitors.interval=soon", ["podMonitors/interval", "soon"]),
     ] {
         let output = tools.helm(&["template", "strait", &chart, flag]);
