@@ -38,6 +38,7 @@ mod table;
 pub mod checksum;
 pub mod lpm;
 pub mod masquerade;
+pub mod ruleset;
 pub mod special;
 
 pub use cluster::{Cluster, Destination, HostMap, HostMapError, Source};
