@@ -144,11 +144,12 @@ struct Stage {
 }
 
 impl Ruleset {
-    /// Orders `chains` by hook and priority. Of equal priority, those that translate come first, and
-    /// otherwise the order of `chains` is kept.
+    /// Orders `chains` by hook and priority. Of several with equal priority the last one comes first, as
+    /// the kernel has it for the chain that was added last; one that filters comes after the translation.
     #[must_use]
     pub fn new(chains: impl IntoIterator<Item = Chain>) -> Self {
         let mut chains: Vec<Chain> = chains.into_iter().collect();
+        chains.reverse();
         chains.sort_by_key(Chain::priority);
 
         let mut ruleset = Self::default();

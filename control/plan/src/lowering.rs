@@ -136,6 +136,14 @@ impl Lowered {
         self.unknown_sources.get(&(source, node)).copied()
     }
 
+    /// Whether `address` is a source that several nodes share: a reply to it has the mark of its flow.
+    #[must_use]
+    pub fn is_unknown_source(&self, address: IpAddr) -> bool {
+        let of_address = (address, NodeId(0))..=(address, NodeId(u32::MAX));
+
+        self.unknown_sources.range(of_address).next().is_some()
+    }
+
     /// Adds all shapes; an object that contradicts an earlier one is outcomes.
     fn add(
         &mut self,

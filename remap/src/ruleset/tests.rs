@@ -44,6 +44,14 @@ fn filters_after_translation_see_its_result() {
 }
 
 #[test]
+fn the_last_of_equal_priority_comes_first() {
+    let chain = |action| filtering(Hook::Forward, 0, "10.71.0.0/16", action);
+    let ruleset = Ruleset::new([chain(Action::Drop), chain(Action::Reject)]);
+
+    assert_eq!(ruleset.pass(Hook::Forward, &mut packet(), None), Verdict::Reject);
+}
+
+#[test]
 fn untracked_packets_are_not_translated() {
     let untrack = filtering(Hook::Prerouting, -300, "10.71.0.0/16", Action::Untrack);
     let ruleset = Ruleset::new([untrack, translating(Hook::Prerouting, -100, "10.9.0.1")]);

@@ -16,8 +16,7 @@ pub(super) struct Resolved {
     pub(super) rules: Rules,
 }
 
-/// Resolves names. Rules that no packet meets are left out, and so are conditions that every packet meets: both come
-/// from devices of Liqo's pod that this gateway does not forward from or to.
+/// Resolves the names of devices.
 pub(super) fn resolve(nodes: &Nodes, chain: firewall::Chain) -> Resolved {
     let firewall::Chain { name, hook, priority, is_accepting, rules } = chain;
     let rules = match rules {
@@ -29,21 +28,10 @@ pub(super) fn resolve(nodes: &Nodes, chain: firewall::Chain) -> Resolved {
 }
 
 fn resolved<A>(nodes: &Nodes, rules: Vec<Rule<A, String>>) -> Vec<Rule<A>> {
-    let rules = rules.into_iter().map(|rule| rule.map_devices(|name| nodes.named(&name)));
-    let mut rules: Vec<Rule<A>> = rules.collect();
-    let is_of_none = |condition: &Condition| {
-        matches!(&condition.property,
-            Property::InputDevice(devices) | Property::OutputDevice(devices) if devices.is_empty())
-    };
-    rules.retain(|rule| !rule.conditions.iter().any(|it| is_of_none(it) && !it.is_negated));
-    for rule in &mut rules {
-        rule.conditions.retain(|condition| !is_of_none(condition));
-    }
-
-    rules
+    rules.into_iter().map(|rule| rule.map_devices(|name| nodes.named(&name))).collect()
 }
 
-/// The chains as a program.
+/// The chains of an object, without those that accept every packet as it is.
 pub(super) fn chains(family: &str, chains: Vec<Resolved>) -> Result<Vec<ruleset::Chain>, Problem> {
     let versions = match family {
         "IPV4" => Versions::Ipv4,
@@ -52,28 +40,57 @@ pub(super) fn chains(family: &str, chains: Vec<Resolved>) -> Result<Vec<ruleset:
         other => return Err(Problem::Family { family: other.to_owned() }),
     };
 
-    let chains = chains.into_iter().filter(|chain| !chain.has_no_effect());
-    chains.map(|chain| of_chain(versions, chain)).collect()
-}
+    let mut program = Vec::new();
+    for chain in chains {
+        let Some(hook) = chain.forwarding_hook()? else {
+            continue;
+        };
+        // Rules that no packet meets are checked too: the object is refused whatever the devices of the pod are.
+        let of = |Resolved { name, priority, is_accepting, rules, .. }: Resolved| {
+            ruleset::Chain::new(hook, priority, versions, is_accepting, rules)
+                .map_err(|cause| Problem::Chain { chain: name, cause })
+        };
+        let pruned = chain.pruned();
+        of(chain)?;
+        if !pruned.has_no_effect() {
+            program.push(of(pruned)?);
+        }
+    }
 
-fn of_chain(versions: Versions, chain: Resolved) -> Result<ruleset::Chain, Problem> {
-    let Resolved { name, hook, priority, is_accepting, rules } = chain;
-    let hook = match hook {
-        Hook::Prerouting => ruleset::Hook::Prerouting,
-        Hook::Forward => ruleset::Hook::Forward,
-        Hook::Postrouting => ruleset::Hook::Postrouting,
-        Hook::Input => return Err(Problem::Hook { chain: name, hook: "input" }),
-        Hook::Output => return Err(Problem::Hook { chain: name, hook: "output" }),
-        Hook::Ingress => return Err(Problem::Hook { chain: name, hook: "ingress" }),
-    };
-
-    ruleset::Chain::new(hook, priority, versions, is_accepting, rules)
-        .map_err(|cause| Problem::Chain { chain: name, cause })
+    Ok(program)
 }
 
 impl Resolved {
+    /// The hook of forwarded packets that it is at; `None` if it is at another one and has no effect there.
+    fn forwarding_hook(&self) -> Result<Option<ruleset::Hook>, Problem> {
+        let hook = match self.hook {
+            Hook::Prerouting => return Ok(Some(ruleset::Hook::Prerouting)),
+            Hook::Forward => return Ok(Some(ruleset::Hook::Forward)),
+            Hook::Postrouting => return Ok(Some(ruleset::Hook::Postrouting)),
+            Hook::Input => "input",
+            Hook::Output => "output",
+            Hook::Ingress => "ingress",
+        };
+        if self.has_no_effect() {
+            return Ok(None);
+        }
+
+        Err(Problem::Hook { chain: self.name.clone(), hook })
+    }
+
+    /// The chain without rules that no forwarded packet meets, and without conditions that every one meets: both name
+    /// devices of Liqo's pod that this gateway does not forward from or to.
+    pub(super) fn pruned(&self) -> Self {
+        let rules = match &self.rules {
+            Rules::Filter(rules) => Rules::Filter(pruned(rules)),
+            Rules::Translate(rules) => Rules::Translate(pruned(rules)),
+        };
+
+        Self { rules, name: self.name.clone(), ..*self }
+    }
+
     /// Whether it accepts every packet as it is.
-    pub(super) fn has_no_effect(&self) -> bool {
+    fn has_no_effect(&self) -> bool {
         let is_empty = match &self.rules {
             Rules::Filter(rules) => rules.is_empty(),
             Rules::Translate(rules) => rules.is_empty(),
@@ -81,6 +98,22 @@ impl Resolved {
 
         is_empty && self.is_accepting
     }
+}
+
+fn pruned<A: Copy>(rules: &[Rule<A>]) -> Vec<Rule<A>> {
+    let is_of_none = |condition: &&Condition| {
+        matches!(&condition.property,
+            Property::InputDevice(devices) | Property::OutputDevice(devices) if devices.is_empty())
+    };
+    let can_be_met = |rule: &&Rule<A>| {
+        !rule.conditions.iter().any(|condition| is_of_none(&condition) && !condition.is_negated)
+    };
+
+    let met = rules.iter().filter(can_be_met).map(|rule| Rule {
+        conditions: rule.conditions.iter().filter(|it| !is_of_none(it)).cloned().collect(),
+        action: rule.action,
+    });
+    met.collect()
 }
 
 /// The conditions of a rule, if there is at most one of each property and none is negated but that on the input

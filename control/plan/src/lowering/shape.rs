@@ -67,7 +67,8 @@ pub(super) fn lower(
         chains.into_iter().map(|chain| program::resolve(nodes, chain)).collect();
     let family = object.spec.table.family.as_str();
 
-    match recognised(family, &chains) {
+    let pruned: Vec<Resolved> = chains.iter().map(Resolved::pruned).collect();
+    match recognised(family, &pruned) {
         Some(shape) => Ok(shape),
         None => program::chains(family, chains).map(Shape::Program),
     }
