@@ -27,6 +27,7 @@ mod outcome;
 mod program;
 mod routes;
 mod selection;
+mod selector;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -209,7 +210,7 @@ impl Outcomes {
 
 /// The content of every object that can be read. From here on each has an outcome.
 fn read<'a, O, T, E>(
-    listed: Vec<Result<Selected<'a, O>, Outcome>>,
+    listed: Vec<Result<Selected<'a, O>, Box<Outcome>>>,
     content: impl Fn(&O) -> Result<T, E>,
     outcomes: &mut Outcomes,
 ) -> Vec<(Selected<'a, O>, T)>
@@ -226,7 +227,7 @@ where
                 read.extend(content.map(|content| (selected, content)));
             }
             Err(outcome) => {
-                outcomes.of.insert(outcome.object.clone(), outcome);
+                outcomes.of.insert(outcome.object.clone(), *outcome);
             }
         }
     }
@@ -247,10 +248,12 @@ fn cluster(remaps: &[Rule], shapes: &[(ObjectName, Shape)], pods: &BTreeSet<IpAd
 
 /// The rule or host map of `conflict` that is not in the table.
 fn rejected(conflict: &Conflict) -> (Option<Rule>, Option<HostMap>) {
-    match conflict {
-        Conflict::HostMap { rejected, .. }
-        | Conflict::Chain { rejected, .. }
-        | Conflict::Shared { rejected, .. } => (None, Some(*rejected)),
-        other => (other.rejected_rule().map(|(_, rule)| rule), None),
+    if let Conflict::HostMap { rejected, .. }
+    | Conflict::Chain { rejected, .. }
+    | Conflict::Shared { rejected, .. } = conflict
+    {
+        return (None, Some(*rejected));
     }
+
+    (conflict.rejected_rule().map(|(_, rule)| rule), None)
 }

@@ -34,7 +34,7 @@ impl<O: Resource<DynamicType = ()>> Selected<'_, O> {
 pub(super) fn firewalls<'a>(
     scope: &Scope,
     listed: &'a [Listed<FirewallConfiguration>],
-) -> Vec<Result<Selected<'a, FirewallConfiguration>, Outcome>> {
+) -> Vec<Result<Selected<'a, FirewallConfiguration>, Box<Outcome>>> {
     select(listed, |label| {
         let of_all = [ALL_GATEWAYS, FABRIC, IP_MAPPING].map(Some);
         label(FIREWALL_CATEGORY) == Some(GATEWAY)
@@ -47,7 +47,7 @@ pub(super) fn firewalls<'a>(
 pub(super) fn routes<'a>(
     scope: &Scope,
     listed: &'a [Listed<RouteConfiguration>],
-) -> Vec<Result<Selected<'a, RouteConfiguration>, Outcome>> {
+) -> Vec<Result<Selected<'a, RouteConfiguration>, Box<Outcome>>> {
     select(listed, |label| {
         let unique = label(ROUTE_UNIQUE);
         let is_for = match label(ROUTE_SUBCATEGORY) {
@@ -63,7 +63,7 @@ pub(super) fn routes<'a>(
 fn select<'a, O: Resource<DynamicType = ()>>(
     listed: &'a [Listed<O>],
     is_for: impl Fn(&dyn Fn(&str) -> Option<&'a str>) -> bool,
-) -> Vec<Result<Selected<'a, O>, Outcome>> {
+) -> Vec<Result<Selected<'a, O>, Box<Outcome>>> {
     let concerns = |listed: &&'a Listed<O>| {
         let labels = (***listed).labels();
         let is_deleted = (***listed).meta().deletion_timestamp.is_some();
@@ -76,7 +76,7 @@ fn select<'a, O: Resource<DynamicType = ()>>(
         Ok(object) => Ok(Selected { object }),
         Err(invalid) => {
             let problem = Problem::Malformed { cause: invalid.error.clone() };
-            Err(Outcome { problem: Some(problem), ..Outcome::of(&**listed) })
+            Err(Box::new(Outcome { problem: Some(problem), ..Outcome::of(&**listed) }))
         }
     });
 

@@ -16,7 +16,8 @@ use remap::{Conflict, HostMap, Prefix};
 use strait_api::FirewallConfiguration;
 
 use super::devices::Nodes;
-use super::program::{self, Resolved, Selector};
+use super::program::{self, Resolved};
+use super::selector::Selector;
 use super::{Problem, rejected};
 use crate::firewall::{self, Hook};
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use remap::ruleset::{ChainError, Device, NodeId};
 use serde::de::DeserializeOwned;
@@ -45,11 +46,41 @@ fn random_rules_match_the_kernel() {
         .unwrap();
 
     // Rules that drop all packets, or none, would prove little.
-    let Counts { sent, changed, rejected, dropped, unrouted, refused } = counts.into_inner();
+    let Counts { sent, changed, rejected, dropped, unrouted, refused, .. } = counts.into_inner();
     let all = sent + rejected + dropped + unrouted;
     let shares = [sent, changed, rejected, dropped].map(|count| count * 20 > all);
     assert!(shares.iter().all(|is_enough| *is_enough), "{shares:?} {all}");
     assert!(refused > 0);
+}
+
+/// Of random rules few mark a packet before it is routed.
+#[test]
+fn marks_of_flows_select_routes_as_in_the_kernel() {
+    let Some(_turn) = require(&NEEDS) else {
+        return;
+    };
+    let chain = |name: &str, priority: i32, rule: Value| {
+        json!({
+            "name": name, "hook": "prerouting", "priority": priority, "policy": "accept",
+            "type": "filter", "rules": {"filterRules": [rule]},
+        })
+    };
+    let marks = json!({
+        "action": "ctmark", "value": "7", "counter": false,
+        "match": [{"op": "eq", "proto": {"value": "udp"}, "dev": {"position": "in", "value": "liqo-tunnel"}}],
+    });
+    let restores = json!({"action": "metamarkfromctmark", "counter": false, "match": []});
+    let rules = json!({"table": {"name": "", "family": "IPV4", "chains": [
+        chain("restores", -50, restores),
+        chain("marks", -150, marks),
+    ]}});
+    let mut runner = TestRunner::deterministic();
+    let probes = prop::collection::vec(probe(), PROBES).new_tree(&mut runner).unwrap().current();
+    let mut counts = Counts::default();
+
+    assert_agrees(&[rules], probes, &mut counts).unwrap();
+
+    assert!(counts.marked > 0);
 }
 
 /// What became of all packets, and the objects that were refused.
@@ -60,6 +91,8 @@ struct Counts {
     rejected: usize,
     dropped: usize,
     unrouted: usize,
+    /// They went to the node that only their mark leads to.
+    marked: usize,
     refused: usize,
 }
 
@@ -150,8 +183,10 @@ fn assert_agrees(
             prop_assert!(!theirs.is_rejected, "{probe:?} {tables}");
         }
         match &ours.sent {
-            Some((_, bytes)) => {
+            Some((device, bytes)) => {
                 counts.sent += 1;
+                let by_prefix = Device::Node(NodeId(u32::from(bytes[18] >= 128)));
+                counts.marked += usize::from(*device != Device::Tunnel && *device != by_prefix);
                 let original = crate::harness::compare::one_hop_later(probe.to_bytes());
                 counts.changed += usize::from(*bytes != original);
             }
@@ -225,11 +260,14 @@ fn remapping() -> Value {
 }
 
 fn object() -> impl Strategy<Value = Value> {
-    prop::collection::vec(chain(), 1..4).prop_map(|mut chains| {
+    (prop::collection::vec(chain(), 1..4), any::<bool>()).prop_map(|(mut chains, is_of_both)| {
+        // In a table of both IP versions the kernel has other statements for translation.
+        let translates = chains.iter().any(|chain| chain["type"] == "nat");
+        let family = if is_of_both && !translates { "INET" } else { "IPV4" };
         for (number, chain) in chains.iter_mut().enumerate() {
             chain["name"] = json!(format!("c{number}"));
         }
-        json!({"table": {"name": "", "family": "IPV4", "chains": chains}})
+        json!({"table": {"name": "", "family": family, "chains": chains}})
     })
 }
 
