@@ -10,6 +10,9 @@ use crate::routing;
 /// The name of the tunnel in objects. Releases with several tunnels number the others: all of them are the tunnel.
 pub const TUNNEL_DEVICE: &str = "liqo-tunnel";
 
+/// How the names of the devices to nodes start in objects.
+const NODE_DEVICES: &str = "liqo.";
+
 /// A node of this cluster, as routes name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -31,7 +34,7 @@ impl Nodes {
     pub(super) fn of<'a>(rules: impl IntoIterator<Item = &'a routing::Rule>) -> Self {
         let routes = rules.into_iter().flat_map(|rule| &rule.routes);
         let named = routes.filter_map(|route| {
-            let device = route.device.as_deref().filter(|name| !is_tunnel(name))?;
+            let device = route.device.as_deref().filter(|name| name.starts_with(NODE_DEVICES))?;
             let on_link = route.destination.is_host().then(|| route.destination.network());
             Some((device, route.next_hop.or(on_link)?))
         });

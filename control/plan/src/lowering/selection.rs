@@ -52,10 +52,11 @@ pub(super) fn routes<'a>(
         let unique = label(ROUTE_UNIQUE);
         let is_for = match label(ROUTE_SUBCATEGORY) {
             Some(FABRIC) => true,
-            Some(FABRIC_NODE) => unique.is_some() && unique == scope.node_name.as_deref(),
-            _ => unique == Some(&scope.remote_cluster_id),
+            Some(FABRIC_NODE) if unique.is_some() => unique == scope.node_name.as_deref(),
+            _ => false,
         };
-        label(ROUTE_CATEGORY) == Some(GATEWAY) && is_for
+        label(ROUTE_CATEGORY) == Some(GATEWAY)
+            && (is_for || unique == Some(&scope.remote_cluster_id))
     })
 }
 

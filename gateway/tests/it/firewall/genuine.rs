@@ -40,7 +40,7 @@ fn mapped_addresses_match_the_kernel() {
 
 #[test]
 fn unknown_sources_match_the_kernel() {
-    assert_agrees(|world| world.from_unknown_source().boxed());
+    assert_agrees(|world| world.of_unknown_source().boxed());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn clamped_connections_match_the_kernel() {
         let all = prop_oneof![
             world.outbound(),
             world.inbound(),
-            world.from_unknown_source(),
+            world.of_unknown_source(),
             world.to_mapped_address()
         ];
         (all, 500_u16..1500).prop_map(|(probe, mss)| Probe { protocol: TCP, mss, ..probe }).boxed()
@@ -200,7 +200,7 @@ impl World {
         probe(Just(Device::Tunnel), within(remote), prop::sample::select(external))
     }
 
-    fn from_unknown_source(&self) -> impl Strategy<Value = Probe> + use<> {
+    fn of_unknown_source(&self) -> impl Strategy<Value = Probe> + use<> {
         let local = self.lowered.remaps.iter().map(Rule::local).collect();
 
         probe(self.node(), Just(UNKNOWN_SOURCE), within(local))

@@ -150,3 +150,21 @@ fn replies_to_an_unknown_source_go_to_its_node() {
         assert_eq!(lowered.node_routes.node(unknown, 0), None);
     }
 }
+
+#[test]
+fn the_order_of_objects_has_no_effect() {
+    for world in genuine() {
+        let objects = world.objects();
+        let mut reversed = objects.clone();
+        reversed.firewall_configurations.reverse();
+        reversed.route_configurations.reverse();
+        let lower = |objects: &Objects| {
+            let lowered = Lowered::new(&world.scope(), objects);
+            let Lowered { nodes, remotes, remaps, cluster, unknown_sources, outcomes, .. } =
+                lowered;
+            (nodes, remotes, remaps, cluster, unknown_sources, outcomes)
+        };
+
+        assert_eq!(lower(&objects), lower(&reversed), "{}", world.name);
+    }
+}

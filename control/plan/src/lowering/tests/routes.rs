@@ -28,6 +28,8 @@ fn routes_that_do_not_forward_are_refused() {
         assert!(problem.starts_with(expected), "{problem}");
         assert_eq!(lowered.node_routes.node(ip("10.9.0.1"), 0), None);
     }
+    let beside = json!({"dst": "10.9.0.1/32", "routes": [{"dst": "10.9.0.1/32", "dev": "eth0"}]});
+    assert!(problem(&rome(&[], &[rule(beside)])).starts_with("rules[0]: the route to 10.9.0.1/32"));
     let from_nowhere = rome(&[], &[rule(json!({"iif": "eth0", "routes": to_node}))]);
     assert_eq!(problem(&from_nowhere), "");
     assert_eq!(from_nowhere.node_routes.node(ip("10.9.0.1"), 0), None);
