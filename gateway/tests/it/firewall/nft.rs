@@ -48,9 +48,12 @@ fn filter_rule(rule: &FilterRule) -> String {
         "ctmark" => format!("ct mark set {value}"),
         "metamarkfromctmark" => "meta mark set ct mark".to_owned(),
         // The syntax of nft has no options of TCP in UDP. The kernel finds none either.
+        "tcpmssclamp" if matches.contains("l4proto udp") && value == "0" => {
+            "rt mtu != 0 counter".to_owned()
+        }
         "tcpmssclamp" if matches.contains("l4proto udp") => "counter".to_owned(),
         "tcpmssclamp" => {
-            let size = if value == "0" || value.is_empty() { "rt mtu" } else { value };
+            let size = if value == "0" { "rt mtu" } else { value };
             format!("tcp flags & syn != 0 tcp option maxseg size set {size}")
         }
         "notrack" => "notrack".to_owned(),
