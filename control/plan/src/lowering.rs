@@ -145,7 +145,7 @@ impl Lowered {
         self.unknown_sources.range(of_address).next().is_some()
     }
 
-    /// Adds all shapes; an object that contradicts an earlier one is outcomes.
+    /// Adds all shapes; an object that contradicts an earlier one is refused.
     fn add(
         &mut self,
         mut shapes: Vec<(ObjectName, Shape)>,
@@ -158,7 +158,7 @@ impl Lowered {
             let rules = self.remaps.iter().map(|rule| (PeerId(0), *rule));
             let (table, conflicts) = Table::build(0, &self.cluster, rules);
             self.table = table;
-            // The later of two objects is outcomes, so its conflicts with others are gone then.
+            // The later of two objects is refused, so its conflicts with others are gone then.
             let Some((place, conflict)) = conflicts.into_iter().find_map(|conflict| {
                 let is_part = |(_, shape): &(ObjectName, Shape)| shape.has_rejected(&conflict);
                 shapes.iter().rposition(is_part).map(|place| (place, conflict))
