@@ -6,6 +6,8 @@
 //! immutable [`Table`]; the control plane replaces the whole table through a [`Publisher`], and each
 //! packet thread has a [`Reader`].
 //!
+//! Rules that no table can express, which users of nftables write, are a [`ruleset`].
+//!
 //! # Invariants
 //!
 //! - A packet is translated by exactly one table generation, never by a mix of two.
@@ -38,6 +40,7 @@ mod table;
 pub mod checksum;
 pub mod lpm;
 pub mod masquerade;
+pub mod ruleset;
 pub mod special;
 
 pub use cluster::{Cluster, Destination, HostMap, HostMapError, Source};

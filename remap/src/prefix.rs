@@ -88,6 +88,30 @@ impl Prefix {
         IpNet::new_assert(self.network, self.len)
     }
 
+    /// Whether it holds one address alone.
+    #[must_use]
+    pub const fn is_host(&self) -> bool {
+        self.len == width(self.network)
+    }
+
+    /// The address in this prefix with the host bits of `address`; `None` if that is of the other IP
+    /// version.
+    #[must_use]
+    #[inline]
+    pub fn with_host_bits_of(&self, address: IpAddr) -> Option<IpAddr> {
+        match (self.network, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let host = address.to_bits() & host_mask_v4(self.len);
+                Some(Ipv4Addr::from_bits(network.to_bits() | host).into())
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let host = address.to_bits() & host_mask_v6(self.len);
+                Some(Ipv6Addr::from_bits(network.to_bits() | host).into())
+            }
+            (IpAddr::V4(_) | IpAddr::V6(_), _) => None,
+        }
+    }
+
     /// The prefix of `len` bits around this one; `None` if this one is shorter.
     pub(crate) fn shortened(&self, len: u8) -> Option<Self> {
         (len <= self.len).then(|| Self { network: truncate(self.network, len), len })

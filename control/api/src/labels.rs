@@ -41,3 +41,28 @@ pub const CONFIGURED: &str = "configuration.liqo.io/configured";
 
 /// The value of a label that is set.
 pub const TRUE: &str = "true";
+
+/// Who applies a `FirewallConfiguration`: `gateway`, or `fabric` for nodes.
+pub const FIREWALL_CATEGORY: &str = "networking.liqo.io/firewall-category";
+/// A part of the gateways of [`FIREWALL_CATEGORY`].
+pub const FIREWALL_SUBCATEGORY: &str = "networking.liqo.io/firewall-subcategory";
+/// The one gateway of [`FIREWALL_CATEGORY`], by the id of its remote cluster.
+pub const FIREWALL_UNIQUE: &str = "networking.liqo.io/firewall-unique";
+
+/// Who applies a `RouteConfiguration`: `gateway`, or `fabric` for nodes.
+pub const ROUTE_CATEGORY: &str = "networking.liqo.io/route-category";
+/// A part of the gateways of [`ROUTE_CATEGORY`].
+pub const ROUTE_SUBCATEGORY: &str = "networking.liqo.io/route-subcategory";
+/// The one gateway of [`ROUTE_CATEGORY`], by the id of its remote cluster, or the node whose gateways apply it.
+pub const ROUTE_UNIQUE: &str = "networking.liqo.io/route-unique";
+
+/// Value of the categories: gateways.
+pub const GATEWAY: &str = "gateway";
+/// Value of the subcategories: every gateway, for what concerns the nodes of the cluster.
+pub const FABRIC: &str = "fabric";
+/// Value of [`ROUTE_SUBCATEGORY`]: the gateways on one node.
+pub const FABRIC_NODE: &str = "fabric-node";
+/// Value of [`FIREWALL_SUBCATEGORY`]: every gateway.
+pub const ALL_GATEWAYS: &str = "all-gateways";
+/// Value of [`FIREWALL_SUBCATEGORY`]: every gateway, for one address of the external CIDR.
+pub const IP_MAPPING: &str = "ip-mapping";

@@ -11,22 +11,23 @@
 //!
 //! # Not here
 //!
-//! Applying them, and the priority among chains of several objects.
+//! Executing them (see [`crate::lowering`]).
 
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
-use remap::Prefix;
+use remap::ruleset::{self, Action, Addresses, Rule, Translation};
 use strait_api::FirewallConfiguration;
 use strait_api::firewall_configuration::{self as api, FilterRule, Match, MatchEnd, NatRule};
 
 /// The rules that packets pass at one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
+    /// Its name.
+    pub name: String,
     /// The hook, as nftables calls it.
     pub hook: Hook,
     /// Chains of one hook apply in the order of their priorities, the lowest first.
@@ -34,7 +35,7 @@ pub struct Chain {
     /// Whether a packet that no rule decides on is accepted.
     pub is_accepting: bool,
     /// The first rule that decides on a packet ends the chain.
-    pub rules: Vec<Rule>,
+    pub rules: Rules,
 }
 
 /// A hook of nftables on the way of a packet.
@@ -49,80 +50,17 @@ pub enum Hook {
     Postrouting,
 }
 
-/// What happens to packets that meet all conditions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// All of them have to hold.
-    pub conditions: Vec<Condition>,
-    /// The action.
-    pub action: Action,
-}
+/// The name of a device. An asterisk at the end stands for any rest of the name.
+pub type DeviceName = String;
+/// The rules of a chain, with the names of devices.
+pub type Rules = ruleset::Rules<DeviceName>;
+/// A condition, with the names of devices.
+pub type Condition = ruleset::Condition<DeviceName>;
+/// A property, with the names of devices.
+pub type Property = ruleset::Property<DeviceName>;
 
-/// A property that a packet has to have, or must not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Whether it must not have it.
-    pub is_negated: bool,
-    /// The property.
-    pub property: Property,
-}
-
-/// A property of a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the variants name what they hold")]
-pub enum Property {
-    Source(Addresses),
-    Destination(Addresses),
-    SourcePort(RangeInclusive<u16>),
-    DestinationPort(RangeInclusive<u16>),
-    /// An asterisk at the end stands for any rest of the name.
-    InputDevice(String),
-    /// The same.
-    OutputDevice(String),
-    Protocol(Protocol),
-}
-
-/// A protocol that rules can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "protocols of IP")]
-pub enum Protocol {
-    Tcp,
-    Udp,
-}
-
-/// A set of addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Addresses {
-    /// Those of a prefix; one address is a prefix of full length.
-    Prefix(Prefix),
-    /// Those between two addresses, both included.
-    Range(RangeInclusive<IpAddr>),
-}
-
-/// What a rule does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Replaces the prefix of the source; the host bits are kept.
-    TranslateSource(Prefix),
-    /// Replaces the prefix of the destination; the host bits are kept.
-    TranslateDestination(Prefix),
-    /// Replaces the source by the address of the output device.
-    Masquerade,
-    /// Ends the chain.
-    Accept,
-    /// Drops the packet.
-    Drop,
-    /// Drops the packet, and tells its source.
-    Reject,
-    /// Lowers the MSS of a SYN to this many bytes; `None`: to that of the route.
-    ClampMss(Option<u16>),
-    /// Sets the mark of the connection.
-    MarkConnection(u32),
-    /// Gives the packet the mark of its connection.
-    RestoreMark,
-    /// Exempts the packet from connection tracking.
-    Untrack,
-}
+/// The protocols that rules can name, with their numbers.
+const PROTOCOLS: [(&str, u8); 2] = [("tcp", 6), ("udp", 17)];
 
 /// A value that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,28 +103,28 @@ fn chain(chain: &api::Chain) -> Result<Chain, Unknown> {
         "drop" => false,
         other => return Err(about(String::new())(unknown("policy", other))),
     };
-    if let Some(rule) = chain.rules.route_rules.first() {
+    let api::Rules { filter_rules, nat_rules, route_rules } = &chain.rules;
+    if let Some(rule) = route_rules.first() {
         let name = rule.name.clone().unwrap_or_default();
         return Err(about(name)(unknown("routeRules", "a rule without content")));
     }
 
     let named =
         |place: usize, name: &Option<String>| name.clone().unwrap_or_else(|| place.to_string());
-    let filter = chain.rules.filter_rules.iter().enumerate().map(|(place, rule)| {
-        let action = filter_action(rule);
-        read(&rule.r#match, action).map_err(about(named(place, &rule.name)))
+    let filter = filter_rules.iter().enumerate().map(|(place, rule)| {
+        read(&rule.r#match, action(rule)).map_err(about(named(place, &rule.name)))
     });
-    let nat = chain.rules.nat_rules.iter().enumerate().map(|(place, rule)| {
-        let action = translation(rule);
-        read(&rule.r#match, action).map_err(about(named(place, &rule.name)))
+    let translate = nat_rules.iter().enumerate().map(|(place, rule)| {
+        read(&rule.r#match, translation(rule)).map_err(about(named(place, &rule.name)))
     });
+    // Liqo ignores rules of another kind than the type of their chain, which nobody can want.
+    let rules = match chain.type_.as_str() {
+        "filter" if nat_rules.is_empty() => Rules::Filter(filter.collect::<Result<_, _>>()?),
+        "nat" if filter_rules.is_empty() => Rules::Translate(translate.collect::<Result<_, _>>()?),
+        other => return Err(about(String::new())(unknown("type", other))),
+    };
 
-    Ok(Chain {
-        hook,
-        priority: chain.priority,
-        is_accepting,
-        rules: filter.chain(nat).collect::<Result<_, _>>()?,
-    })
+    Ok(Chain { name: chain.name.clone(), hook, priority: chain.priority, is_accepting, rules })
 }
 
 /// A field and its value.
@@ -196,7 +134,7 @@ fn unknown(field: &'static str, value: &str) -> Field {
     Field(field, value.to_owned())
 }
 
-fn read(matches: &[Match], action: Result<Action, Field>) -> Result<Rule, Field> {
+fn read<A>(matches: &[Match], action: Result<A, Field>) -> Result<Rule<A, DeviceName>, Field> {
     let mut conditions = Vec::new();
     for one in matches {
         conditions.extend(self::conditions(one)?);
@@ -214,12 +152,9 @@ fn conditions(one: &Match) -> Result<Vec<Condition>, Field> {
     };
     let mut conditions = Vec::new();
     if let Some(protocol) = &one.proto {
-        let protocol = match protocol.value.as_str() {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            other => return Err(unknown("match.proto.value", other)),
-        };
-        conditions.push(Condition { is_negated: false, property: Property::Protocol(protocol) });
+        let known = PROTOCOLS.iter().find(|(name, _)| *name == protocol.value);
+        let (_, number) = known.ok_or_else(|| unknown("match.proto.value", &protocol.value))?;
+        conditions.push(Condition { is_negated: false, property: Property::Protocol(*number) });
     }
     if let Some(device) = &one.dev {
         let name = device.value.clone();
@@ -231,7 +166,7 @@ fn conditions(one: &Match) -> Result<Vec<Condition>, Field> {
         conditions.push(Condition { is_negated, property });
     }
     if let Some(MatchEnd { position, value }) = &one.ip {
-        let addresses = value.parse().map_err(|()| unknown("match.ip.value", value))?;
+        let addresses = addresses(value).ok_or_else(|| unknown("match.ip.value", value))?;
         let property = match position.as_str() {
             "src" => Property::Source(addresses),
             "dst" => Property::Destination(addresses),
@@ -253,19 +188,15 @@ fn conditions(one: &Match) -> Result<Vec<Condition>, Field> {
     Ok(conditions)
 }
 
-impl FromStr for Addresses {
-    type Err = ();
+/// Reads `10.0.0.1`, `10.0.0.0/24` or `10.0.0.1-10.0.0.9`.
+fn addresses(text: &str) -> Option<Addresses> {
+    let Some((first, last)) = text.split_once('-') else {
+        return text.parse().map(Addresses::Prefix).ok();
+    };
+    let [first, last] = [first, last].map(|text| text.trim().parse::<IpAddr>());
+    let (first, last) = (first.ok()?, last.ok()?);
 
-    /// Reads `10.0.0.1`, `10.0.0.0/24` or `10.0.0.1-10.0.0.9`.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text.split_once('-') {
-            Some((first, last)) => {
-                let address = |text: &str| text.parse::<IpAddr>().map_err(drop);
-                Ok(Self::Range(address(first)?..=address(last)?))
-            }
-            None => text.parse().map(Self::Prefix).map_err(drop),
-        }
-    }
+    (first.is_ipv4() == last.is_ipv4()).then_some(Addresses::Range(first..=last))
 }
 
 fn ports(text: &str) -> Option<RangeInclusive<u16>> {
@@ -274,20 +205,19 @@ fn ports(text: &str) -> Option<RangeInclusive<u16>> {
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-fn translation(rule: &NatRule) -> Result<Action, Field> {
-    let to = || {
-        let to = rule.to.as_deref().unwrap_or_default();
-        to.parse().map_err(|_| unknown("to", to))
-    };
-    match rule.nat_type.as_str() {
-        "snat" => to().map(Action::TranslateSource),
-        "dnat" => to().map(Action::TranslateDestination),
-        "masquerade" => Ok(Action::Masquerade),
-        other => Err(unknown("natType", other)),
+/// Liqo decides by `to` whether a rule masquerades: without it, every rule does.
+fn translation(rule: &NatRule) -> Result<Translation, Field> {
+    let to = rule.to.as_deref().filter(|to| !to.is_empty());
+    let to = to.map(|to| to.parse().map_err(|_| unknown("to", to))).transpose()?;
+    match (rule.nat_type.as_str(), to) {
+        ("snat" | "masquerade", Some(to)) => Ok(Translation::Source(to)),
+        ("dnat", Some(to)) => Ok(Translation::Destination(to)),
+        ("snat" | "dnat" | "masquerade", None) => Ok(Translation::Masquerade),
+        (other, _) => Err(unknown("natType", other)),
     }
 }
 
-fn filter_action(rule: &FilterRule) -> Result<Action, Field> {
+fn action(rule: &FilterRule) -> Result<Action, Field> {
     let value = rule.value.as_deref();
     match rule.action.as_str() {
         "accept" => Ok(Action::Accept),
@@ -300,7 +230,7 @@ fn filter_action(rule: &FilterRule) -> Result<Action, Field> {
         }
         "ctmark" => {
             let mark = value.unwrap_or_default();
-            mark.parse().map(Action::MarkConnection).map_err(|_| unknown("value", mark))
+            mark.parse().map(Action::MarkFlow).map_err(|_| unknown("value", mark))
         }
         "metamarkfromctmark" => Ok(Action::RestoreMark),
         "notrack" => Ok(Action::Untrack),

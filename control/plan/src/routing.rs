@@ -5,7 +5,7 @@
 //!
 //! # Not here
 //!
-//! Applying them. An object is read whole or not at all.
+//! Executing them (see [`crate::lowering`]). An object is read whole or not at all.
 
 use std::net::IpAddr;
 
@@ -43,6 +43,8 @@ pub struct Route {
     pub device: Option<String>,
     /// The preferred source address.
     pub source: Option<IpAddr>,
+    /// Whether it was written for a pod.
+    pub is_for_pod: bool,
 }
 
 /// A value that is not understood.
@@ -98,6 +100,7 @@ fn route(route: &api::Route) -> Result<Route, Field> {
         next_hop: parsed("routes.gw", route.gw.as_deref())?,
         device: route.dev.clone(),
         source: parsed("routes.src", route.src.as_deref())?,
+        is_for_pod: route.target_ref.as_ref().is_some_and(|it| it.kind.as_deref() == Some("Pod")),
     })
 }
 
@@ -148,6 +151,7 @@ mod tests {
             next_hop: Some(next_hop.parse().unwrap()),
             device: None,
             source: None,
+            is_for_pod: false,
         };
         // From the nodes to the tunnel, and from the tunnel to a node.
         let outbound = |rule: &Rule| {

@@ -20,6 +20,7 @@ mod deploy;
 mod device;
 mod endpoints;
 mod explain;
+mod firewall;
 mod flood;
 mod host;
 mod interop;

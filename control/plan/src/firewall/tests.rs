@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use proptest::prelude::*;
-use remap::{Cluster, PeerId, Table};
+use remap::{Cluster, PeerId, Prefix, Table};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::Configuration;
@@ -28,8 +28,8 @@ struct Packet {
 impl Packet {
     fn has(&self, Condition { is_negated, property }: &Condition) -> bool {
         let has = match property {
-            Property::Source(addresses) => contains(addresses, self.source),
-            Property::Destination(addresses) => contains(addresses, self.destination),
+            Property::Source(addresses) => addresses.contains(self.source),
+            Property::Destination(addresses) => addresses.contains(self.destination),
             Property::InputDevice(name) => name == self.input,
             Property::OutputDevice(name) => name == self.output,
             // The packets here are of ICMP.
@@ -42,26 +42,21 @@ impl Packet {
     /// The packet after all chains of one hook, each of which translates it once at most.
     fn pass(mut self, chains: &[Chain], hook: Hook) -> Self {
         for chain in chains.iter().filter(|chain| chain.hook == hook) {
-            let rule =
-                chain.rules.iter().find(|rule| rule.conditions.iter().all(|it| self.has(it)));
-            match rule.map(|rule| &rule.action) {
-                Some(Action::TranslateSource(to)) => self.source = moved(self.source, *to),
-                Some(Action::TranslateDestination(to)) => {
-                    self.destination = moved(self.destination, *to);
+            let Rules::Translate(rules) = &chain.rules else {
+                panic!("{chain:?} remaps nothing");
+            };
+            let rule = rules.iter().find(|rule| rule.conditions.iter().all(|it| self.has(it)));
+            match rule.map(|rule| rule.action) {
+                Some(Translation::Source(to)) => self.source = moved(self.source, to),
+                Some(Translation::Destination(to)) => {
+                    self.destination = moved(self.destination, to);
                 }
                 None => {}
-                Some(other) => panic!("{other:?} in a chain that remaps"),
+                Some(Translation::Masquerade) => panic!("{rule:?} in a chain that remaps"),
             }
         }
 
         self
-    }
-}
-
-fn contains(addresses: &Addresses, address: IpAddr) -> bool {
-    match addresses {
-        Addresses::Prefix(prefix) => prefix.contains(address),
-        Addresses::Range(range) => range.contains(&address),
     }
 }
 
@@ -98,16 +93,25 @@ fn every_rule_that_liqo_wrote_is_read() {
     let objects = genuine::<FirewallConfiguration>("FirewallConfiguration");
     assert!(objects.len() > 20, "{}", objects.len());
 
-    let rules = objects.iter().flat_map(|(_, object)| chains(object).expect("it is understood"));
-    let rules: Vec<_> = rules.flat_map(|chain| chain.rules).collect();
+    let chains = objects.iter().flat_map(|(_, object)| chains(object).expect("it is understood"));
+    let (mut actions, mut translations) = (Vec::new(), Vec::new());
+    for chain in chains {
+        match chain.rules {
+            Rules::Filter(rules) => actions.extend(rules),
+            Rules::Translate(rules) => translations.extend(rules),
+        }
+    }
 
-    let has = |wanted: fn(&Action) -> bool| rules.iter().any(|rule| wanted(&rule.action));
-    assert!(has(|action| matches!(action, Action::TranslateSource(_))));
-    assert!(has(|action| matches!(action, Action::TranslateDestination(_))));
-    assert!(has(|action| *action == Action::ClampMss(None)));
-    assert!(has(|action| *action == Action::MarkConnection(1)));
-    assert!(has(|action| *action == Action::RestoreMark));
-    assert!(rules.iter().all(|rule| !rule.conditions.is_empty()));
+    let acts = |wanted| actions.iter().any(|rule| rule.action == wanted);
+    assert!(acts(Action::ClampMss(None)));
+    assert!(acts(Action::MarkFlow(1)));
+    assert!(acts(Action::RestoreMark));
+    let translates =
+        |wanted: fn(&Translation) -> bool| translations.iter().any(|rule| wanted(&rule.action));
+    assert!(translates(|translation| matches!(translation, Translation::Source(_))));
+    assert!(translates(|translation| matches!(translation, Translation::Destination(_))));
+    assert!(actions.iter().all(|rule| !rule.conditions.is_empty()));
+    assert!(translations.iter().all(|rule| !rule.conditions.is_empty()));
 }
 
 /// The table of a `Configuration`, and the chains that Liqo made of it.
@@ -190,7 +194,8 @@ fn an_unknown_value_refuses_the_object() {
     };
     let chain = |hook: &str, rules: Value| {
         json!({
-            "name": "c", "hook": hook, "policy": "accept", "priority": 0, "type": "nat",
+            "name": "c", "hook": hook, "policy": "accept", "priority": 0,
+            "type": if rules.get("filterRules").is_some() { "filter" } else { "nat" },
             "rules": rules,
         })
     };
@@ -238,7 +243,40 @@ fn ranges_and_ports_are_read() {
     }));
     assert_eq!(both.iter().map(|it| it.is_negated).collect::<Vec<_>>(), [false, true]);
     assert_eq!(
-        "10.0.0.1-10.0.0.9".parse(),
-        Ok(Addresses::Range("10.0.0.1".parse().unwrap()..="10.0.0.9".parse().unwrap()))
+        addresses("10.0.0.1-10.0.0.9"),
+        Some(Addresses::Range("10.0.0.1".parse().unwrap()..="10.0.0.9".parse().unwrap()))
     );
+    assert_eq!(addresses("10.0.0.1-fd00::1"), None);
+}
+
+#[test]
+fn the_type_of_a_chain_decides_its_rules() {
+    let read = |type_: &str, rules: Value| {
+        let object = json!({
+            "name": "c", "hook": "forward", "policy": "accept", "priority": 0, "type": type_,
+            "rules": rules,
+        });
+        chain(&serde_json::from_value(object).unwrap())
+    };
+    let filter = json!({"filterRules": [{"action": "drop", "counter": true, "match": []}]});
+
+    assert!(matches!(read("filter", filter.clone()).unwrap().rules, Rules::Filter(_)));
+    assert_eq!(read("nat", filter).unwrap_err().field, "type");
+    assert_eq!(read("route", json!({})).unwrap_err().field, "type");
+}
+
+#[test]
+fn translations_without_address_masquerade() {
+    let read = |type_: &str, to: Option<&str>| {
+        let rule = json!({"match": [], "natType": type_, "to": to});
+        translation(&serde_json::from_value(rule).unwrap()).ok()
+    };
+    let address = Some("10.0.0.1".parse().unwrap());
+
+    for type_ in ["snat", "dnat", "masquerade"] {
+        assert_eq!(read(type_, None), Some(Translation::Masquerade));
+        assert_eq!(read(type_, Some("")), Some(Translation::Masquerade));
+    }
+    assert_eq!(read("masquerade", Some("10.0.0.1")), address.map(Translation::Source));
+    assert_eq!(read("dnat", Some("10.0.0.1")), address.map(Translation::Destination));
 }

@@ -17,11 +17,14 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::labels::{
+    FIREWALL_CATEGORY, FIREWALL_UNIQUE, GATEWAY, REMOTE_CLUSTER_ID, ROUTE_CATEGORY, ROUTE_UNIQUE,
+};
 use strait_api::{Configuration, PublicKey};
 use strait_plan::Desired;
 use strait_plan::Peer;
 use strait_plan::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged};
+use strait_plan::lowering::{self, Lowered};
 use strait_plan::objects::{Listed, Objects, Scope};
 
 /// The name of a kind, and its reader.
@@ -88,6 +91,32 @@ fn good() -> [Value; 2] {
             "status": {"remote": {"cidr": {"pod": ["192.0.0.0/16"], "external": "198.51.100.0/24"}}},
         }),
     ]
+}
+
+/// A remapping as Liqo writes it, in the order of names before all others.
+fn good_remapping() -> Value {
+    let chain =
+        |hook: &str, priority: i32, type_: &str, to: &str, position: &str, of: &str, op: &str| {
+            json!({
+                "name": hook, "hook": hook, "priority": priority, "policy": "accept", "type": "nat",
+                "rules": {"natRules": [{"natType": type_, "to": to, "match": [
+                    {"op": "eq", "ip": {"position": position, "value": of}},
+                    {"op": op, "dev": {"position": "in", "value": "liqo-tunnel"}},
+                ]}]},
+            })
+        };
+    let (remote, local) = ("10.244.0.0/16", "10.71.0.0/16");
+
+    json!({
+        "metadata": {
+            "name": "a", "namespace": "tenant",
+            "labels": {FIREWALL_CATEGORY: GATEWAY, FIREWALL_UNIQUE: "b"},
+        },
+        "spec": {"table": {"name": "t", "family": "IPV4", "chains": [
+            chain("prerouting", -100, "dnat", remote, "dst", local, "neq"),
+            chain("postrouting", 100, "snat", local, "src", remote, "eq"),
+        ]}},
+    })
 }
 
 /// Everything that a gateway does with objects before it acts.
@@ -239,6 +268,42 @@ proptest! {
             } else {
                 prop_assert!(is_refused || is_waiting);
             }
+        }
+    }
+
+    /// Each has one outcome, and a valid object beside them is in force.
+    #[test]
+    fn rules_and_routes_are_lowered_or_refused(
+        firewalls in objects("FirewallConfiguration"),
+        routes in objects("RouteConfiguration"),
+    ) {
+        let labelled = |mut objects: Vec<Value>, label: &str| {
+            for object in &mut objects {
+                object["metadata"]["labels"] = json!({label: GATEWAY, FIREWALL_UNIQUE: "b", ROUTE_UNIQUE: "b"});
+            }
+            objects
+        };
+        let mut firewalls = labelled(firewalls, FIREWALL_CATEGORY);
+        firewalls.push(good_remapping());
+        let routes = labelled(routes, ROUTE_CATEGORY);
+        let count = firewalls.len() + routes.len();
+        let objects = lowering::Objects {
+            firewall_configurations: listed(&firewalls),
+            route_configurations: listed(&routes),
+        };
+        let scope = lowering::Scope {
+            remote_cluster_id: "b".to_owned(),
+            node_name: None,
+            peer_address: [169, 254, 18, 1].into(),
+        };
+
+        let lowered = Lowered::new(&scope, &objects);
+
+        prop_assert_eq!(lowered.outcomes.len(), count);
+        prop_assert_eq!(lowered.remaps.len(), 1);
+        for outcome in &lowered.outcomes {
+            let text = outcome.problem.as_ref().map(ToString::to_string);
+            prop_assert!(text.is_none_or(|text| !text.is_empty()), "{outcome:?}");
         }
     }
 
