@@ -12,18 +12,17 @@
 
 mod blocks;
 mod chacha20;
+mod lanes;
 mod memory;
+mod numbers;
 mod poly1305;
 mod transpose;
 
 use std::arch::x86_64::*;
-use std::array;
 
-use self::blocks::KeyStream;
-use self::chacha20::{BLOCK_LEN, Prepared};
-use self::memory::{load, load_short, load_words, mask, store, store_short};
-use self::poly1305::{PART_LEN, Poly1305};
-use self::transpose::{by_part, transposed};
+use self::chacha20::BLOCK_LEN;
+use self::lanes::crypt;
+use self::memory::{load, load_short, mask, store, store_short};
 use super::{KEY_LEN, LANES, Message, Nonce, TAG_LEN, Tags, is_same};
 
 /// Sixteen vectors of sixteen words: one vector for each word of ChaCha20's state, with that word of all messages; or
@@ -103,68 +102,17 @@ impl Avx512 {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi2")]
 fn seal_one(key: &[u8; KEY_LEN], nonce: Nonce, text: &mut [u8]) -> [u8; TAG_LEN] {
-    let key_stream = KeyStream::new(key, nonce);
-    key_stream.apply(text);
-
-    key_stream.tag(text)
+    blocks::crypt::<true>(key, nonce, text)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi2")]
 fn open_one(key: &[u8; KEY_LEN], nonce: Nonce, text: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
-    let key_stream = KeyStream::new(key, nonce);
-    let is_authentic = is_same(tag, key_stream.tag(text));
-    if is_authentic {
-        key_stream.apply(text);
-    } else {
+    let is_authentic = is_same(tag, blocks::crypt::<false>(key, nonce, text));
+    if !is_authentic {
         text.fill(0);
     }
 
     is_authentic
-}
-
-/// Encrypts or decrypts, and authenticates the encrypted text.
-#[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi2")]
-fn crypt<const SEALS: bool>(key: &[u8; KEY_LEN], messages: &mut [Message<'_>]) -> Tags {
-    let [low, high] = lens(messages);
-    let lens = [load_words(&low), load_words(&high)];
-    let halves = messages.len().div_ceil(LANES / 2);
-    let longest = longest(messages);
-    assert!(longest <= TEXT_MAX, "a text of {longest} bytes");
-
-    let state = Prepared::new(key, &nonce_words(messages));
-    let one_time_keys = state.block(_mm512_setzero_si512());
-    let mut sums = Poly1305::both(&one_time_keys);
-
-    let mut block = 0;
-    for at in (0..longest).step_by(BLOCK_LEN) {
-        block += 1;
-        let streams = transposed(state.block(_mm512_set1_epi32(block)));
-        let mut encrypted = [_mm512_setzero_si512(); LANES];
-        for ((message, stream), encrypted) in messages.iter_mut().zip(&streams).zip(&mut encrypted)
-        {
-            *encrypted = xor::<SEALS>(message.text.get_mut(at..).unwrap_or_default(), *stream);
-        }
-
-        let parts = by_part(&encrypted);
-        for ((sum, parts), lens) in sums.iter_mut().zip(&parts).zip(&lens).take(halves) {
-            let (begun, complete) =
-                (longer_than(*lens, at), longer_than(*lens, at + BLOCK_LEN - 1));
-            if begun == complete {
-                sum.add_four(parts, complete);
-            } else {
-                for (part, start) in parts.iter().zip((at..longest).step_by(PART_LEN)) {
-                    sum.add(part, longer_than(*lens, start));
-                }
-            }
-        }
-    }
-
-    for (sum, lens) in sums.iter_mut().zip(&lens) {
-        // RFC 8439, section 2.8: the length of the associated data, which is 0, and that of the text.
-        sum.add(&[_mm512_setzero_si512(), *lens], u8::MAX);
-    }
-
-    Poly1305::tags(&sums, &one_time_keys)
 }
 
 /// Encrypts or decrypts the first block of `rest`, which may be shorter or empty. Returns the encrypted bytes, and
@@ -195,45 +143,6 @@ fn xor_block<const SEALS: bool>(block: &mut [u8; BLOCK_LEN], stream: __m512i) ->
     store(block, after);
 
     if SEALS { after } else { before }
-}
-
-/// One bit for each message of more than `len` bytes.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn longer_than(lens: __m512i, len: usize) -> u8 {
-    _mm512_cmpgt_epi64_mask(lens, _mm512_set1_epi64(as_i64(len)))
-}
-
-// The functions below use no vectors. They are outside of the functions that do, because the compiler does not always
-// inline a closure of such a function into the code of the standard library that calls it.
-
-/// Lengths of the texts of the first eight messages and of the others, little-endian.
-#[inline]
-fn lens(messages: &[Message<'_>]) -> [[[u8; 8]; LANES / 2]; 2] {
-    let len = |lane: usize| {
-        messages.get(lane).map_or(0, |message| as_i64(message.text.len())).to_le_bytes()
-    };
-
-    [array::from_fn(len), array::from_fn(|lane| len(lane + LANES / 2))]
-}
-
-/// Length of the longest text.
-#[inline]
-fn longest(messages: &[Message<'_>]) -> usize {
-    messages.iter().map(|message| message.text.len()).max().unwrap_or(0)
-}
-
-/// The three words of the nonces, each of all messages.
-#[inline]
-fn nonce_words(messages: &[Message<'_>]) -> [[[u8; 4]; LANES]; 3] {
-    let nonces: [_; LANES] =
-        array::from_fn(|lane| messages.get(lane).map(|message| message.nonce).unwrap_or_default());
-
-    [
-        nonces.map(|[a, b, c, d, ..]| [a, b, c, d]),
-        nonces.map(|[_, _, _, _, a, b, c, d, ..]| [a, b, c, d]),
-        nonces.map(|[.., a, b, c, d]| [a, b, c, d]),
-    ]
 }
 
 #[inline]
