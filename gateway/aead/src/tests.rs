@@ -182,9 +182,12 @@ fn few_messages_are_sealed_one_by_one() {
     let cipher = Cipher::new(&[7; KEY_LEN], Lanes::detect());
 
     let width = if Lanes::detect().is_some() { LANES } else { 1 };
-    assert_eq!(cipher.width(FEWEST - 1, TOGETHER_BELOW - 1), 1);
-    assert_eq!(cipher.width(FEWEST, TOGETHER_BELOW - 1), width);
-    assert_eq!(cipher.width(LANES, TOGETHER_BELOW), 1);
+    assert_eq!(cipher.width(FEWEST - 1, 0), 1);
+    assert_eq!(cipher.width(FEWEST, 0), width);
+    for len in [200, 1_376, 8_928] {
+        assert_eq!(cipher.width(together_from(len) - 1, len), 1);
+        assert_eq!(cipher.width(together_from(len), len), width);
+    }
 }
 
 #[test]

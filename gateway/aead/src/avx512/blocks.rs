@@ -4,8 +4,8 @@
 //! every eighth part of the message, multiplied by `r^8` from one to the next. At the end each lane is multiplied by the
 //! power of `r` that its last part needs, and the lanes are added.
 //!
-//! Between the rounds of the cipher the authenticator adds blocks that are encrypted: neither fills the processor alone.
-//! When a text is opened, it is ahead of the decryption, otherwise behind the encryption.
+//! Between the rounds of the cipher the authenticator adds encrypted blocks: it stays behind the encryption, and ahead of
+//! the decryption.
 
 use std::arch::x86_64::*;
 

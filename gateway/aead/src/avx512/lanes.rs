@@ -1,7 +1,6 @@
 //! Up to sixteen messages, each in a lane of its own.
 //!
-//! Sixteen blocks of key stream, one of each message, are made at once. Between the rounds of the cipher the
-//! authenticator adds the blocks before, which have no part in them: neither fills the processor alone.
+//! Between the rounds of the cipher the authenticator adds what was encrypted in the blocks before.
 
 use std::arch::x86_64::*;
 use std::array;

@@ -12,6 +12,7 @@ pub(super) const PART_LEN: usize = 16;
 
 /// Eight authenticators.
 pub(super) struct Poly1305 {
+    /// It has the last part, which is not multiplied yet.
     sum: Digits,
     /// `r^4`, `r^3`, `r^2` and `r`.
     powers: [Factor; 4],
@@ -39,18 +40,18 @@ impl Poly1305 {
         Self { sum: [_mm512_setzero_si512(); 3], powers: [r_4, r_3, r_2, r] }
     }
 
-    /// Adds the next parts, up to four, of the messages that `mask` selects. `((((sum + a) r + b) r + c) r + d) r` is
-    /// `(sum + a) r^4 + b r^3 + c r^2 + d r`, which needs one carry.
+    /// Adds the next parts, up to four, of the messages that `mask` selects. `(((sum r + a) r + b) r + c) r + d` is
+    /// `sum r^4 + a r^3 + b r^2 + c r + d`, which needs one carry.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
     pub(super) fn add(&mut self, parts: &[[__m512i; 2]], mask: u8) {
         let mut product = Product::zero();
-        let mut sum = self.sum;
+        let mut digits_before = self.sum;
         for (part, power) in parts.iter().zip(self.powers.iter().skip(4 - parts.len())) {
-            product.add(plus(sum, digits(*part, 1)), power);
-            sum = [_mm512_setzero_si512(); 3];
+            product.add(digits_before, power);
+            digits_before = digits(*part, 1);
         }
-        self.sum = select(mask, self.sum, product.carried());
+        self.sum = select(mask, self.sum, plus(product.carried(), digits_before));
     }
 
     /// As [`Self::add`], between four double rounds.
@@ -58,24 +59,25 @@ impl Poly1305 {
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
     pub(super) fn add_between(&mut self, parts: &[[__m512i; 2]; 4], mask: u8, rounds: &mut Rounds) {
         let mut product = Product::zero();
-        let mut sum = self.sum;
+        let mut digits_before = self.sum;
         for (part, power) in parts.iter().zip(&self.powers) {
-            product.add_between(plus(sum, digits(*part, 1)), power, rounds);
-            sum = [_mm512_setzero_si512(); 3];
+            product.add_between(digits_before, power, rounds);
+            digits_before = digits(*part, 1);
         }
-        self.sum = select(mask, self.sum, product.carried());
+        self.sum = select(mask, self.sum, plus(product.carried(), digits_before));
     }
 
     /// The tags: the sums, reduced, plus the other halves of the one-time keys. RFC 8439, section 2.5.1.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn tags(sums: &[Self; 2], one_time_keys: &Matrix) -> Tags {
         let [_, _, _, _, pads @ .., _, _, _, _, _, _, _, _] = *one_time_keys;
         let pads = halves(pads);
         let mut tags = [[0; TAG_LEN]; LANES];
         let each = sums.iter().zip(&pads).zip(tags.as_chunks_mut::<8>().0);
         for ((sum, pad), tags) in each {
-            *tags = tags_of(padded(reduced(sum.sum), *pad));
+            let [.., r] = &sum.powers;
+            *tags = tags_of(padded(reduced(r.times_digits(sum.sum)), *pad));
         }
 
         tags
@@ -284,7 +286,7 @@ mod tests {
                         let mut rounds = state.begin(_mm512_setzero_si512());
                         sum.add_between(&parts, u8::MAX, &mut rounds);
                     }
-                    _ => sum.add(&parts, u8::MAX),
+                    By::One | By::Four => sum.add(&parts, u8::MAX),
                 }
             }
             for part in parts.chunks(PART_LEN) {
