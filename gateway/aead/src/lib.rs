@@ -2,10 +2,10 @@
 //!
 //! Answers one question: *what is this text, sealed or opened with this key and nonce?* On a processor with AVX-512,
 //! IFMA and VBMI2 each message has a lane of the vectors. Sixteen messages of full size then take as long on a Xeon as
-//! seven do one by one in ring, and less if they are shorter. Of a long message, as jumbo frames have them, each block
-//! has a lane. On arm64 the lanes of NEON have blocks of a message of any length, and messages follow each other without
+//! seven do one by one in ring, and less if they are shorter. Where there are fewer, each block of a long message has a
+//! lane. On arm64 the lanes of NEON have blocks of a message of any length, and messages follow each other without
 //! a gap. That was not measured, so callers have to choose it. Ring does the work on other processors, and where there
-//! are too few messages.
+//! are too few messages or bytes.
 //!
 //! # Invariants
 //!
