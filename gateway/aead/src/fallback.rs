@@ -5,7 +5,9 @@ use super::{KEY_LEN, Message, Nonce, TAG_LEN, Tags};
 // Limits without effect.
 pub(super) const FEWEST: usize = 1;
 pub(super) const ALONE_FROM: usize = 1;
-pub(super) const TOGETHER_BELOW: usize = 1;
+pub(super) const fn together_from(_len: usize) -> usize {
+    FEWEST
+}
 
 /// Uninhabited.
 #[derive(Clone, Copy)]

@@ -2,10 +2,10 @@
 //!
 //! Answers one question: *what is this text, sealed or opened with this key and nonce?* On a processor with AVX-512,
 //! IFMA and VBMI2 each message has a lane of the vectors. Sixteen messages of full size then take as long on a Xeon as
-//! seven do one by one in ring, and less if they are shorter. Of a long message, as jumbo frames have them, each block
-//! has a lane. On arm64 the lanes of NEON have blocks of a message of any length, and messages follow each other without
+//! seven do one by one in ring, and less if they are shorter. Where there are fewer, each block of a long message has a
+//! lane. On arm64 the lanes of NEON have blocks of a message of any length, and messages follow each other without
 //! a gap. That was not measured, so callers have to choose it. Ring does the work on other processors, and where there
-//! are too few messages.
+//! are too few messages or bytes.
 //!
 //! # Invariants
 //!
@@ -42,11 +42,11 @@ use subtle::ConstantTimeEq as _;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 #[cfg(target_arch = "x86_64")]
-use self::avx512::{ALONE_FROM, Avx512 as Vectors, FEWEST, TOGETHER_BELOW};
+use self::avx512::{ALONE_FROM, Avx512 as Vectors, FEWEST, together_from};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-use self::fallback::{ALONE_FROM, FEWEST, Fallback as Vectors, TOGETHER_BELOW};
+use self::fallback::{ALONE_FROM, FEWEST, Fallback as Vectors, together_from};
 #[cfg(target_arch = "aarch64")]
-use self::neon::{ALONE_FROM, FEWEST, Neon as Vectors, TOGETHER_BELOW};
+use self::neon::{ALONE_FROM, FEWEST, Neon as Vectors, together_from};
 use self::ring_key::RingKey;
 
 /// The most messages that are sealed or opened at once.
@@ -129,7 +129,7 @@ impl Cipher {
     #[inline]
     #[must_use]
     pub const fn width(&self, messages: usize, len: usize) -> usize {
-        if self.lanes.is_some() && messages >= FEWEST && len < TOGETHER_BELOW { LANES } else { 1 }
+        if self.lanes.is_some() && messages >= together_from(len) { LANES } else { 1 }
     }
 
     /// Encrypts the messages and returns their tags.

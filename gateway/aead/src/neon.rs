@@ -31,8 +31,10 @@ use super::{KEY_LEN, Message, Nonce, TAG_LEN, Tags, is_same};
 /// From this number of messages on, they follow each other without a gap.
 pub(super) const FEWEST: usize = 2;
 
-/// Texts of fewer bytes do: all.
-pub(super) const TOGETHER_BELOW: usize = usize::MAX;
+/// The same for messages of `len` bytes: any length.
+pub(super) const fn together_from(_len: usize) -> usize {
+    FEWEST
+}
 
 /// From this length of a text in bytes on, one message is sealed and opened in lanes. A keepalive is not.
 pub(super) const ALONE_FROM: usize = 1;

@@ -134,12 +134,14 @@ proptest! {
 fn blocks_in_lanes_take_each_length() {
     let (lanes, ring) =
         (Cipher::new(&[7; KEY_LEN], lanes()), Cipher::new(&[7; KEY_LEN], Lanes::none()));
-    for len in 0..2_200 {
+    for len in 0..3_200 {
         let (mut sealed, mut expected) = (vec![0xff; len], vec![0xff; len]);
         let tag = one(&lanes).seal_one(&lanes.key, [9; NONCE_LEN], &mut sealed);
 
         assert_eq!(tag, ring.seal_one([9; NONCE_LEN], &mut expected), "{len}");
         assert!(sealed == expected, "{len}");
+        assert!(one(&lanes).open_one(&lanes.key, [9; NONCE_LEN], &mut sealed, tag), "{len}");
+        assert!(sealed.iter().all(|byte| *byte == 0xff), "{len}");
     }
 }
 
@@ -180,9 +182,12 @@ fn few_messages_are_sealed_one_by_one() {
     let cipher = Cipher::new(&[7; KEY_LEN], Lanes::detect());
 
     let width = if Lanes::detect().is_some() { LANES } else { 1 };
-    assert_eq!(cipher.width(FEWEST - 1, TOGETHER_BELOW - 1), 1);
-    assert_eq!(cipher.width(FEWEST, TOGETHER_BELOW - 1), width);
-    assert_eq!(cipher.width(LANES, TOGETHER_BELOW), 1);
+    assert_eq!(cipher.width(FEWEST - 1, 0), 1);
+    assert_eq!(cipher.width(FEWEST, 0), width);
+    for len in [200, 1_376, 8_928] {
+        assert_eq!(cipher.width(together_from(len) - 1, len), 1);
+        assert_eq!(cipher.width(together_from(len), len), width);
+    }
 }
 
 #[test]

@@ -46,26 +46,76 @@ impl Prepared {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn block(&self, counters: __m512i) -> Matrix {
-        let mut initial = self.initial;
-        initial[12] = counters;
+        self.begin(counters).finish(self)
+    }
 
-        let [mut a0, mut a1, mut a2, mut a3, mut b0, mut b1, mut b2, mut b3, ..] = self.words;
-        let [.., mut c0, mut c1, mut c2, mut c3, _, mut d1, mut d2, mut d3] = self.words;
-        let mut d0 = initial[12];
-        for round in 0..10 {
-            [a0, b0, c0, d0] = quarter_round([a0, b0, c0, d0]);
-            if round > 0 {
-                [a1, b1, c1, d1] = quarter_round([a1, b1, c1, d1]);
-                [a2, b2, c2, d2] = quarter_round([a2, b2, c2, d2]);
-                [a3, b3, c3, d3] = quarter_round([a3, b3, c3, d3]);
-            }
+    /// The first of the ten double rounds of a block per lane.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn begin(&self, counters: __m512i) -> Rounds {
+        let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, _, d1, d2, d3] = self.words;
+        let [a0, b0, c0, d0] = quarter_round([a0, b0, c0, counters]);
+        let mut rounds = Rounds {
+            counters,
+            rows: [[a0, a1, a2, a3], [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]],
+            left: 10,
+        };
+        rounds.diagonal_round();
 
-            [a0, b1, c2, d3] = quarter_round([a0, b1, c2, d3]);
-            [a1, b2, c3, d0] = quarter_round([a1, b2, c3, d0]);
-            [a2, b3, c0, d1] = quarter_round([a2, b3, c0, d1]);
-            [a3, b0, c1, d2] = quarter_round([a3, b0, c1, d2]);
+        rounds
+    }
+}
+
+/// The four rows of the state.
+type Rows = [[__m512i; 4]; 4];
+
+/// A block per lane whose rounds are not all done. Other work between them fills the ports that they leave free.
+#[derive(Clone, Copy)]
+pub(super) struct Rounds {
+    counters: __m512i,
+    rows: Rows,
+    /// How many double rounds are left: 9 at first.
+    left: u32,
+}
+
+impl Rounds {
+    /// A column round and a diagonal round.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn double_round(&mut self) {
+        self.column_round();
+        self.diagonal_round();
+    }
+
+    /// RFC 8439, section 2.3. A diagonal round has to follow.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn column_round(&mut self) {
+        self.rows = round(self.rows);
+    }
+
+    /// RFC 8439, section 2.3: the columns of rows that are turned.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn diagonal_round(&mut self) {
+        let [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]] = self.rows;
+        let [a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]] =
+            round([a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]]);
+        self.rows = [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]];
+        self.left -= 1;
+    }
+
+    /// The key stream after the rounds that are left, as [`Prepared::block`] returns it.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn finish(mut self, prepared: &Prepared) -> Matrix {
+        while self.left > 0 {
+            self.double_round();
         }
 
+        let mut initial = prepared.initial;
+        initial[12] = self.counters;
+        let [[a0, a1, a2, a3], [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]] = self.rows;
         let mut words = [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3];
         for (word, initial) in words.iter_mut().zip(initial) {
             *word = _mm512_add_epi32(*word, initial);
@@ -73,6 +123,39 @@ impl Prepared {
 
         words
     }
+}
+
+/// Four quarter rounds, step by step: each has to wait for its own steps, but not for those of the others.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round([mut a, mut b, mut c, mut d]: Rows) -> Rows {
+    [a, d] = add_xor_rotate::<16>(a, b, d);
+    [c, b] = add_xor_rotate::<12>(c, d, b);
+    [a, d] = add_xor_rotate::<8>(a, b, d);
+    [c, b] = add_xor_rotate::<7>(c, d, b);
+
+    [a, b, c, d]
+}
+
+/// `a + b`, and with that as `a`, `(d ^ a)` rotated: a line of RFC 8439, section 2.1.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add_xor_rotate<const BITS: i32>(
+    mut a: [__m512i; 4],
+    b: [__m512i; 4],
+    mut d: [__m512i; 4],
+) -> [[__m512i; 4]; 2] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = _mm512_add_epi32(*a, b);
+    }
+    for (d, a) in d.iter_mut().zip(a) {
+        *d = _mm512_xor_si512(*d, a);
+    }
+    for d in &mut d {
+        *d = _mm512_rol_epi32::<BITS>(*d);
+    }
+
+    [a, d]
 }
 
 /// RFC 8439, section 2.1.

@@ -2,21 +2,17 @@
 
 use std::arch::x86_64::*;
 
-use super::memory::stored;
+use super::chacha20::{BLOCK_LEN, Rounds};
+use super::memory::{load, stored};
+use super::numbers::{Digits, Factor, Product, clamped, digits, padded, plus, reduced, select};
 use super::{LANES, Matrix, TAG_LEN, Tags};
 
 /// Bytes of what RFC 8439 calls a block of Poly1305: one number. Here a block is one of ChaCha20, which has four.
 pub(super) const PART_LEN: usize = 16;
 
-/// Eight numbers in base 2^44, the lowest digit first. Digits may be larger than the base; the bounds are at
-/// [`Product`].
-type Digits = [__m512i; 3];
-
-const MASK_44: i64 = (1 << 44) - 1;
-const MASK_42: i64 = (1 << 42) - 1;
-
 /// Eight authenticators.
 pub(super) struct Poly1305 {
+    /// It has the last part, which is not multiplied yet.
     sum: Digits,
     /// `r^4`, `r^3`, `r^2` and `r`.
     powers: [Factor; 4],
@@ -44,40 +40,44 @@ impl Poly1305 {
         Self { sum: [_mm512_setzero_si512(); 3], powers: [r_4, r_3, r_2, r] }
     }
 
-    /// Adds the next four parts of the messages that `mask` selects. `((((sum + a) r + b) r + c) r + d) r` is
-    /// `(sum + a) r^4 + b r^3 + c r^2 + d r`, which needs one carry.
+    /// Adds the next parts, up to four, of the messages that `mask` selects. `(((sum r + a) r + b) r + c) r + d` is
+    /// `sum r^4 + a r^3 + b r^2 + c r + d`, which needs one carry.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn add_four(&mut self, [part, parts @ ..]: &[[__m512i; 2]; 4], mask: u8) {
-        let [power, powers @ ..] = &self.powers;
+    pub(super) fn add(&mut self, parts: &[[__m512i; 2]], mask: u8) {
         let mut product = Product::zero();
-        product.add(plus(digits(*part, 1), self.sum), power);
-        for (part, power) in parts.iter().zip(powers) {
-            product.add(digits(*part, 1), power);
+        let mut digits_before = self.sum;
+        for (part, power) in parts.iter().zip(self.powers.iter().skip(4 - parts.len())) {
+            product.add(digits_before, power);
+            digits_before = digits(*part, 1);
         }
-        self.sum = select(mask, self.sum, product.carried());
+        self.sum = select(mask, self.sum, plus(product.carried(), digits_before));
     }
 
-    /// Adds the next part of the messages that `mask` selects.
+    /// As [`Self::add`], between four double rounds.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn add(&mut self, part: &[__m512i; 2], mask: u8) {
-        let [.., r] = &self.powers;
+    pub(super) fn add_between(&mut self, parts: &[[__m512i; 2]; 4], mask: u8, rounds: &mut Rounds) {
         let mut product = Product::zero();
-        product.add(plus(digits(*part, 1), self.sum), r);
-        self.sum = select(mask, self.sum, product.carried());
+        let mut digits_before = self.sum;
+        for (part, power) in parts.iter().zip(&self.powers) {
+            product.add_between(digits_before, power, rounds);
+            digits_before = digits(*part, 1);
+        }
+        self.sum = select(mask, self.sum, plus(product.carried(), digits_before));
     }
 
     /// The tags: the sums, reduced, plus the other halves of the one-time keys. RFC 8439, section 2.5.1.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn tags(sums: &[Self; 2], one_time_keys: &Matrix) -> Tags {
         let [_, _, _, _, pads @ .., _, _, _, _, _, _, _, _] = *one_time_keys;
         let pads = halves(pads);
         let mut tags = [[0; TAG_LEN]; LANES];
         let each = sums.iter().zip(&pads).zip(tags.as_chunks_mut::<8>().0);
         for ((sum, pad), tags) in each {
-            *tags = tags_of(padded(reduced(sum.sum), *pad));
+            let [.., r] = &sum.powers;
+            *tags = tags_of(padded(reduced(r.times_digits(sum.sum)), *pad));
         }
 
         tags
@@ -121,17 +121,38 @@ impl Sum {
         }
     }
 
-    /// Adds the next `8 * COUNT` parts, up to 32.
+    /// Adds the next parts, eight for each two blocks, of up to eight blocks.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn add<const COUNT: usize>(&mut self, parts: &[[__m512i; 2]; COUNT]) {
+    pub(super) fn add(&mut self, pairs: &[[[u8; BLOCK_LEN]; 2]]) {
         let mut product = Product::zero();
         let mut digits_before = self.sum;
-        for (parts, power) in parts.iter().zip(self.powers.iter().skip(4 - COUNT)) {
+        for ([a, b], power) in pairs.iter().zip(self.powers.iter().skip(4 - pairs.len())) {
             product.add(digits_before, power);
-            digits_before = digits(*parts, 1);
+            digits_before = digits(interleaved(load(a), load(b)), 1);
         }
         self.sum = plus(product.carried(), digits_before);
+    }
+
+    /// As [`Self::add`], between four double rounds.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn add_between(&mut self, pairs: &[[[u8; BLOCK_LEN]; 2]; 4], rounds: &mut Rounds) {
+        let mut product = Product::zero();
+        let mut digits_before = self.sum;
+        for ([a, b], power) in pairs.iter().zip(&self.powers) {
+            product.add_between(digits_before, power, rounds);
+            digits_before = digits(interleaved(load(a), load(b)), 1);
+        }
+        self.sum = plus(product.carried(), digits_before);
+    }
+
+    /// Adds the next eight parts.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn add_eight(&mut self, parts: [__m512i; 2]) {
+        let [.., r_8] = &self.powers;
+        self.sum = plus(r_8.times_digits(self.sum), digits(parts, 1));
     }
 
     /// Adds the last parts, fewer than eight: the first `count` of `parts`. Returns the tag.
@@ -141,9 +162,9 @@ impl Sum {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
     pub(super) fn tag(&self, parts: [__m512i; 2], count: usize) -> [u8; TAG_LEN] {
-        let [.., r_8] = &self.powers;
         let count = _mm512_set1_epi64(i64::try_from(count).unwrap_or(0));
         let has_part = _mm512_cmplt_epi64_mask(positions(), count);
+        let [.., r_8] = &self.powers;
         let with_part = plus(r_8.times_digits(self.sum), digits(parts, 1));
         let sum = select(has_part, self.sum, with_part);
 
@@ -155,15 +176,7 @@ impl Sum {
             _mm512_permutexvar_epi64(index, p_1),
             _mm512_permutexvar_epi64(index, p_2),
         ]);
-        let [h_0, h_1, h_2] = powers.times_digits(sum);
-        let all_lanes = Product {
-            low: [
-                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_0)),
-                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_1)),
-                _mm512_set1_epi64(_mm512_reduce_add_epi64(h_2)),
-            ],
-            ..Product::zero()
-        };
+        let all_lanes = Product::of_lanes(powers.times_digits(sum));
         let tag = padded(reduced(all_lanes.carried()), self.pad);
         let [tag, ..] = tags_of(tag);
 
@@ -171,112 +184,18 @@ impl Sum {
     }
 }
 
+/// The eight parts of two blocks: their lower and their upper 64 bits, in the order of [`positions`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn interleaved(first: __m512i, second: __m512i) -> [__m512i; 2] {
+    [_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second)]
+}
+
 /// The position of the part that each lane has among eight parts: interleaved, as two blocks are unpacked.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn positions() -> __m512i {
     _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7)
-}
-
-/// A power of `r`.
-struct Factor {
-    digits: Digits,
-    /// The upper two digits times 20: 2^132 is 20 modulo 2^130 - 5.
-    times_20: [__m512i; 2],
-}
-
-impl Factor {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn new(digits: Digits) -> Self {
-        let [_, r_1, r_2] = digits;
-
-        Self { digits, times_20: [times_20(r_1), times_20(r_2)] }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
-    fn times(&self, other: &Self) -> Self {
-        Self::new(other.times_digits(self.digits))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
-    fn times_digits(&self, digits: Digits) -> Digits {
-        let mut product = Product::zero();
-        product.add(digits, self);
-
-        product.carried()
-    }
-}
-
-/// The sum of up to four products, not carried: for each digit the sum of the lower 52 bits of products of digits, and
-/// the sum of the bits above.
-///
-/// Digits stay below 2^46, and twenty times a digit of a factor below 2^49. So both fit into the 52 bits that the
-/// instructions multiply, and the sums of twelve stay below 2^56. `AUDIT.md` has the bounds of each step.
-struct Product {
-    low: Digits,
-    over: Digits,
-}
-
-impl Product {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn zero() -> Self {
-        Self { low: [_mm512_setzero_si512(); 3], over: [_mm512_setzero_si512(); 3] }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
-    fn add(&mut self, [h_0, h_1, h_2]: Digits, factor: &Factor) {
-        let ([r_0, r_1, r_2], [r_1_20, r_2_20]) = (factor.digits, factor.times_20);
-        let factors = [
-            [(h_0, r_0), (h_1, r_2_20), (h_2, r_1_20)],
-            [(h_0, r_1), (h_1, r_0), (h_2, r_2_20)],
-            [(h_0, r_2), (h_1, r_1), (h_2, r_0)],
-        ];
-        for ((low, over), factors) in self.low.iter_mut().zip(&mut self.over).zip(factors) {
-            for (h, r) in factors {
-                *low = _mm512_madd52lo_epu64(*low, h, r);
-                *over = _mm512_madd52hi_epu64(*over, h, r);
-            }
-        }
-    }
-
-    /// Carries and reduces to about 130 bits. 2^52 in one digit is 2^8 in the next, and 2^130 is 5. Afterwards the
-    /// lowest digit is below 2^44, the next below 2^44 + 2^16, and the last below 2^42.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn carried(self) -> Digits {
-        let ([d_0, d_1, d_2], [over_0, over_1, over_2]) = (self.low, self.over);
-        let mask = _mm512_set1_epi64(MASK_44);
-        let d_1 = _mm512_add_epi64(d_1, _mm512_slli_epi64::<8>(over_0));
-        let d_2 = _mm512_add_epi64(d_2, _mm512_slli_epi64::<8>(over_1));
-        let d_1 = _mm512_add_epi64(d_1, _mm512_srli_epi64::<44>(d_0));
-        let d_2 = _mm512_add_epi64(d_2, _mm512_srli_epi64::<44>(d_1));
-        let over = _mm512_srli_epi64::<42>(d_2);
-        let over = _mm512_add_epi64(over, _mm512_slli_epi64::<10>(over_2));
-        let over = times_5(over);
-        let h_0 = _mm512_add_epi64(_mm512_and_si512(d_0, mask), over);
-        let h_1 = _mm512_and_si512(d_1, mask);
-
-        [
-            _mm512_and_si512(h_0, mask),
-            _mm512_add_epi64(h_1, _mm512_srli_epi64::<44>(h_0)),
-            _mm512_and_si512(d_2, _mm512_set1_epi64(MASK_42)),
-        ]
-    }
-}
-
-/// `r` of its 128 bits. RFC 8439, section 2.5.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2")]
-fn clamped([low, high]: [__m512i; 2]) -> Factor {
-    let low = _mm512_and_si512(low, _mm512_set1_epi64(0x0fff_fffc_0fff_ffff));
-    let high = _mm512_and_si512(high, _mm512_set1_epi64(0x0fff_fffc_0fff_fffc));
-
-    Factor::new(digits([low, high], 0))
 }
 
 /// The lower and the upper 64 bits of numbers of four words, of the first eight messages and of the others.
@@ -312,79 +231,6 @@ fn pairs(low: __m512i, high: __m512i) -> __m512i {
     _mm512_or_si512(low, _mm512_slli_epi64::<32>(high))
 }
 
-/// The digits of a number of 128 bits, with `above` at the bit 128.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2")]
-fn digits([low, high]: [__m512i; 2], above: i64) -> Digits {
-    let mask = _mm512_set1_epi64(MASK_44);
-
-    [
-        _mm512_and_si512(low, mask),
-        _mm512_and_si512(_mm512_shrdi_epi64::<44>(low, high), mask),
-        _mm512_shrdi_epi64::<24>(high, _mm512_set1_epi64(above)),
-    ]
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn plus([a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
-    [_mm512_add_epi64(a_0, b_0), _mm512_add_epi64(a_1, b_1), _mm512_add_epi64(a_2, b_2)]
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn times_20(digit: __m512i) -> __m512i {
-    _mm512_add_epi64(_mm512_slli_epi64::<4>(digit), _mm512_slli_epi64::<2>(digit))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn times_5(digit: __m512i) -> __m512i {
-    _mm512_add_epi64(digit, _mm512_slli_epi64::<2>(digit))
-}
-
-/// The second number in the lanes that `mask` selects, the first in the others.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn select(mask: u8, [a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
-    [
-        _mm512_mask_mov_epi64(a_0, mask, b_0),
-        _mm512_mask_mov_epi64(a_1, mask, b_1),
-        _mm512_mask_mov_epi64(a_2, mask, b_2),
-    ]
-}
-
-/// A number below 2^131 modulo 2^130 - 5: bits 0 to 63 and 64 to 127.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn reduced(sum: Digits) -> [__m512i; 2] {
-    let [h_0, h_1, h_2] = carry_up(sum);
-    let over = _mm512_srli_epi64::<42>(h_2);
-    let h_2 = _mm512_and_si512(h_2, _mm512_set1_epi64(MASK_42));
-    let sum = carry_up([_mm512_add_epi64(h_0, times_5(over)), h_1, h_2]);
-    let zero = _mm512_setzero_si512();
-    let less_the_prime = carry_up(plus(sum, [_mm512_set1_epi64(5), zero, zero]));
-    let [_, _, top] = less_the_prime;
-    let is_above = _mm512_test_epi64_mask(top, _mm512_set1_epi64(1 << 42));
-    let [h_0, h_1, h_2] = select(is_above, sum, less_the_prime);
-
-    [
-        _mm512_or_si512(h_0, _mm512_slli_epi64::<44>(h_1)),
-        _mm512_or_si512(_mm512_srli_epi64::<20>(h_1), _mm512_slli_epi64::<24>(h_2)),
-    ]
-}
-
-/// The sum plus the other half of the one-time key, modulo 2^128.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn padded([low, high]: [__m512i; 2], [pad_low, pad_high]: [__m512i; 2]) -> [__m512i; 2] {
-    let low = _mm512_add_epi64(low, pad_low);
-    let carry = _mm512_cmplt_epu64_mask(low, pad_low);
-    let high = _mm512_add_epi64(high, pad_high);
-
-    [low, _mm512_mask_add_epi64(high, carry, high, _mm512_set1_epi64(1))]
-}
-
 /// The tags with these lower and upper 64 bits, one for each lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -400,17 +246,6 @@ fn tags_of([low, high]: [__m512i; 2]) -> [[u8; TAG_LEN]; LANES / 2] {
     tags
 }
 
-/// Carries so that the lower two digits are below 2^44.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn carry_up([h_0, h_1, h_2]: Digits) -> Digits {
-    let mask = _mm512_set1_epi64(MASK_44);
-    let h_1 = _mm512_add_epi64(h_1, _mm512_srli_epi64::<44>(h_0));
-    let h_2 = _mm512_add_epi64(h_2, _mm512_srli_epi64::<44>(h_1));
-
-    [_mm512_and_si512(h_0, mask), _mm512_and_si512(h_1, mask), h_2]
-}
-
 #[cfg(test)]
 #[expect(unsafe_code, reason = "calls of functions that are compiled for AVX-512")]
 mod tests {
@@ -419,29 +254,43 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use super::super::chacha20::Prepared;
     use super::*;
     use crate::tests::poly1305::near_the_prime;
     use crate::tests::{byte, lanes};
 
-    /// The tag of `message`, which consists of parts, in every lane. With `by_block` four parts are added at once.
+    /// How many parts are added at once.
+    #[derive(Clone, Copy)]
+    enum By {
+        One,
+        Four,
+        FourBetweenRounds,
+    }
+
+    /// The tag of `message`, which consists of parts, in every lane.
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    fn authenticated(key: &[u8; 32], message: &[u8], by_block: bool) -> Tags {
+    fn authenticated(key: &[u8; 32], message: &[u8], by: By) -> Tags {
         let mut one_time_keys = [_mm512_setzero_si512(); 16];
         for (word, bytes) in one_time_keys.iter_mut().zip(key.as_chunks().0) {
             *word = _mm512_set1_epi32(i32::from_le_bytes(*bytes));
         }
+        let state = Prepared::new(key, &[[[0; 4]; LANES]; 3]);
         let mut sums = Poly1305::both(&one_time_keys);
         let (blocks, rest) = message.as_chunks::<{ 4 * PART_LEN }>();
-        let (blocks, parts) = if by_block { (blocks, rest) } else { (&[][..], message) };
+        let (blocks, parts) = if let By::One = by { (&[][..], message) } else { (blocks, rest) };
         for sum in &mut sums {
             for block in blocks {
-                sum.add_four(
-                    &array::from_fn(|number| spread(&block[number * PART_LEN..])),
-                    u8::MAX,
-                );
+                let parts = array::from_fn(|number| spread(&block[number * PART_LEN..]));
+                match by {
+                    By::FourBetweenRounds => {
+                        let mut rounds = state.begin(_mm512_setzero_si512());
+                        sum.add_between(&parts, u8::MAX, &mut rounds);
+                    }
+                    By::One | By::Four => sum.add(&parts, u8::MAX),
+                }
             }
             for part in parts.chunks(PART_LEN) {
-                sum.add(&spread(part), u8::MAX);
+                sum.add(&[spread(part)], u8::MAX);
             }
         }
 
@@ -469,10 +318,12 @@ mod tests {
             lanes();
             let key = key.try_into().unwrap();
             let message = if is_uniform { message } else { others[..message.len()].to_vec() };
-            // SAFETY: `lanes` panics unless the processor has the features.
-            let [by_block, by_part] =
-                [true, false].map(|by_block| unsafe { authenticated(&key, &message, by_block) });
-            prop_assert_eq!(by_block, by_part);
+            let [one, four, between] = [By::One, By::Four, By::FourBetweenRounds].map(|by| {
+                // SAFETY: `lanes` panics unless the processor has the features.
+                unsafe { authenticated(&key, &message, by) }
+            });
+            prop_assert_eq!(four, one);
+            prop_assert_eq!(between, one);
         }
     }
 
@@ -482,7 +333,7 @@ mod tests {
         lanes();
         for (key, message, tag) in near_the_prime() {
             // SAFETY: `lanes` panics unless the processor has the features.
-            let found = unsafe { authenticated(&key, &message, false) };
+            let found = unsafe { authenticated(&key, &message, By::One) };
             assert_eq!(found, [tag; LANES], "{}", message.len());
         }
     }
