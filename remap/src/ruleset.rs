@@ -69,7 +69,7 @@ pub struct Packet {
     pub destination: IpAddr,
     /// The number of the upper-layer protocol.
     pub protocol: u8,
-    /// The first two 16-bit words of the transport header, whatever the protocol: the ports of TCP and
+    /// The first two 16-bit words of the transport header of any protocol: the ports of TCP and
     /// UDP. `None` for a packet without them, such as a fragment other than the first.
     pub ports: Option<[u16; 2]>,
     /// Where it came in.

@@ -117,7 +117,7 @@ fn chain(chain: &api::Chain) -> Result<Chain, Unknown> {
     let translate = nat_rules.iter().enumerate().map(|(place, rule)| {
         read(&rule.r#match, translation(rule)).map_err(about(named(place, &rule.name)))
     });
-    // Liqo ignores rules of another kind than the type of their chain, which nobody can want.
+    // Liqo ignores rules of another kind than the type of their chain, which have no effect.
     let rules = match chain.type_.as_str() {
         "filter" if nat_rules.is_empty() => Rules::Filter(filter.collect::<Result<_, _>>()?),
         "nat" if filter_rules.is_empty() => Rules::Translate(translate.collect::<Result<_, _>>()?),

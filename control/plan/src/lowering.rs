@@ -16,7 +16,7 @@
 //! - Remapping has no state, so a packet that belongs to no flow of the kernel is remapped too.
 //! - A host with an external address that is no pod of this cluster has it also in flows that it starts itself: under
 //!   another address the remote could not reply.
-//! - Of several routes the longest prefix applies, whatever object it is in. What Liqo's controllers write is disjoint.
+//! - Of several routes the longest prefix applies, in any of the objects. What Liqo's controllers write is disjoint.
 //!
 //! # Sources
 //!

@@ -12,7 +12,7 @@
 //! per 16, and three quarters of the first round, which all blocks of a message share.
 //!
 //! Ports that are never idle: four quarter rounds go step by step, and between the rounds of a block the authenticator
-//! adds blocks before it. On a Zen 4 the rounds alone take 590 cycles, whatever the order of their 960 instructions; with
+//! adds blocks before it. On a Zen 4 the rounds alone take 590 cycles in any order of their 960 instructions; with
 //! the 144 multiplications between them 730, after them 780.
 //!
 //! Blocks that stay in registers from the key stream to the transposition for the authenticator: a Zen 4 needs two

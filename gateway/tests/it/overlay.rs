@@ -81,7 +81,7 @@ fn senders_learn_the_tunnels_mtu() {
 
 /// A frame of a pod on the same host is cut into segments that the remote pod accepts, whose link is smaller than the tunnel.
 #[test]
-fn frames_are_cut_for_a_receiver_with_a_small_mtu() {
+fn frames_are_cut_for_a_small_receiver_mtu() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = OverlayWorld::start(&Layout::equal(), Fabric::SameHost);
     let (rome, milan) = (world.rome(), world.milan());

@@ -4,9 +4,9 @@ use super::{Action, Clamp, Devices, Hook, Packet, Rule, Translation, Verdict};
 
 /// Flows are tracked from this priority of prerouting on (`NF_IP_PRI_CONNTRACK` of Linux).
 const TRACKING: i32 = -200;
-/// Destinations are translated at this priority of prerouting, whatever that of the chain (`NF_IP_PRI_NAT_DST`).
+/// Destinations are translated at this priority of prerouting, with any priority of the chain (`NF_IP_PRI_NAT_DST`).
 const TRANSLATE_DESTINATION: i32 = -100;
-/// Sources are translated at this priority of postrouting, whatever that of the chain (`NF_IP_PRI_NAT_SRC`).
+/// Sources are translated at this priority of postrouting, with any priority of the chain (`NF_IP_PRI_NAT_SRC`).
 const TRANSLATE_SOURCE: i32 = 100;
 
 /// A chain that nftables accepts: it is only made by [`Chain::new`].
@@ -60,7 +60,7 @@ pub enum ChainError {
     /// The source is translated last.
     #[error("rule {rule} translates sources: its chain has to be at hook postrouting")]
     SourceBeforeRouting { rule: usize },
-    /// Nobody is told so late.
+    /// No sender is told so late.
     #[error("rule {rule} rejects: its chain has to be at hook prerouting or forward")]
     RejectsLate { rule: usize },
     /// The route has an MTU only once it is known.

@@ -31,9 +31,9 @@ pub struct Condition<D = Devices> {
 pub enum Property<D = Devices> {
     Source(Addresses),
     Destination(Addresses),
-    /// The first word of the transport header, whatever the protocol.
+    /// The first word of the transport header of any protocol.
     SourcePort(RangeInclusive<u16>),
-    /// The second word of the transport header, whatever the protocol.
+    /// The second word of the transport header of any protocol.
     DestinationPort(RangeInclusive<u16>),
     InputDevice(D),
     OutputDevice(D),

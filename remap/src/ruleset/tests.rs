@@ -5,7 +5,7 @@ use super::*;
 use crate::Prefix;
 
 #[test]
-fn only_the_first_packet_of_a_flow_is_translated() {
+fn nat_rules_see_a_flows_first_packet() {
     let ruleset = Ruleset::new([translating(Hook::Prerouting, -100, "10.9.0.1")]);
     let mut later = Packet { flow: Some(Flow { is_new: false, mark: 0 }), ..packet() };
 
@@ -64,7 +64,7 @@ fn untracked_packets_are_not_translated() {
 }
 
 #[test]
-fn the_mark_of_a_flow_is_that_of_its_packets() {
+fn packets_have_the_mark_of_their_flow() {
     let mark = filtering(Hook::Forward, 0, "10.71.0.0/16", Action::MarkFlow(7));
     let restore = filtering(Hook::Forward, 1, "10.71.0.0/16", Action::RestoreMark);
     let ruleset = Ruleset::new([restore, mark]);

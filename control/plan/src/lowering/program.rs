@@ -45,7 +45,7 @@ pub(super) fn chains(family: &str, chains: Vec<Resolved>) -> Result<Vec<ruleset:
         let Some(hook) = chain.forwarding_hook()? else {
             continue;
         };
-        // Rules that no packet meets are checked too: the object is refused whatever the devices of the pod are.
+        // Rules that no packet meets are checked too: the object is refused on any pod.
         let of = |Resolved { name, priority, is_accepting, rules, .. }: Resolved| {
             ruleset::Chain::new(hook, priority, versions, is_accepting, rules)
                 .map_err(|cause| Problem::Chain { chain: name, cause })

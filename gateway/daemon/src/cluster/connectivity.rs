@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inherited_path_mtu_is_in_force_until_probed() {
+    fn an_inherited_path_mtu_lasts_until_probed() {
         let (_sender, reports) = watch::channel(Report::default());
         let report =
             |state, is_strait, path_mtu| Report { state, is_strait, path_mtu, ..Report::default() };
@@ -182,7 +182,7 @@ mod tests {
         let found: Vec<_> = iter::from_fn(|| events.handle_report(later)).collect();
         assert_eq!(found, [ConnectivityEvent::MissedProbe, ConnectivityEvent::Silence]);
 
-        // Another term of the leader counts anew.
+        // Another term of the leader counts again.
         assert_eq!(events.handle_report(Report::default()), None);
         let first = Report { suspicions: 1, ..Report::default() };
         assert_eq!(events.handle_report(first), Some(ConnectivityEvent::MissedProbe));

@@ -33,7 +33,7 @@ const SYN: u8 = 2;
 #[derive(Debug)]
 pub(super) struct SegmentSizes {
     slots: Box<[AtomicU64]>,
-    /// Unpredictable, so that nobody can choose flows that replace each other.
+    /// Unpredictable, so that no sender can choose flows that replace each other.
     hasher: RandomState,
 }
 

@@ -13,7 +13,7 @@
 //! the same sum. (`P` is never `0x0000`, because the protocol is part of it, so a UDP datagram without checksum stays without.)
 //! A *wrong* checksum that equals `P` becomes right, because nothing distinguishes it from an incomplete one; of corrupted
 //! packets, one in 65,536 has it. Every other wrong checksum stays wrong. For that, only frames with an incomplete checksum
-//! are cut, as cutting computes checksums anew; the kernel leaves no other checksum in a frame that is to be cut.
+//! are cut, as cutting computes all checksums; the kernel leaves no other checksum in a frame that is to be cut.
 
 use remap::checksum::pseudo_header;
 

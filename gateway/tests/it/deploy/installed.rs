@@ -317,11 +317,9 @@ fn pod_security_says_what_the_documents_say(tools: &Tools) {
         let enforce = format!("pod-security.kubernetes.io/enforce={profile}");
         tools.kubectl_says(&["label", "namespace", profile, &enforce], "");
     }
-    let [operator, gateway] = [
-        ("liqo", "deployment/strait-operator"),
-        (TENANT, "deployment/gw-milan"),
-    ]
-    .map(|(namespace, name)| pod_of(tools, namespace, name));
+    let [operator, gateway] =
+        [("liqo", "deployment/strait-operator"), (TENANT, "deployment/gw-milan")]
+            .map(|(namespace, name)| pod_of(tools, namespace, name));
     let create = |namespace: &str, pod: &str| {
         let output = tools.kubectl(&["create", "--namespace", namespace, "--filename=-"], pod);
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -180,16 +180,16 @@ impl World {
         let pods = prop::sample::select(self.pods());
         let source = prop_oneof![9 => pods, 1 => within(vec!["10.244.0.0/16".parse().unwrap()])];
 
-        probe(self.node(), source, prop_oneof![9 => within(local), 1 => elsewhere()])
+        probe(self.node(), source, prop_oneof![9 => within(local), 1 => foreign_address()])
     }
 
     /// From addresses of the remote cluster, and from others, to pods, and to others.
     fn inbound(&self) -> impl Strategy<Value = Probe> + use<> {
         let remote = self.lowered.remaps.iter().map(Rule::remote).collect();
         let pods = prop::sample::select(self.pods());
-        let source = prop_oneof![9 => within(remote), 1 => elsewhere()];
+        let source = prop_oneof![9 => within(remote), 1 => foreign_address()];
 
-        probe(Just(Device::Tunnel), source, prop_oneof![9 => pods, 1 => elsewhere()])
+        probe(Just(Device::Tunnel), source, prop_oneof![9 => pods, 1 => foreign_address()])
     }
 
     fn to_mapped_address(&self) -> impl Strategy<Value = Probe> + use<> {
@@ -261,7 +261,7 @@ fn within(prefixes: Vec<Prefix>) -> impl Strategy<Value = Ipv4Addr> {
 }
 
 /// In no prefix of the two clusters.
-fn elsewhere() -> impl Strategy<Value = Ipv4Addr> {
+fn foreign_address() -> impl Strategy<Value = Ipv4Addr> {
     any::<u16>().prop_map(|host| Ipv4Addr::from_bits(u32::from(host) | 0x0a63_0000))
 }
 

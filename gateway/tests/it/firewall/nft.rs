@@ -75,7 +75,7 @@ fn nat_rule(rule: &NatRule) -> String {
     format!("{matches}{action}\n")
 }
 
-/// A protocol is never negated, nor is a range of ports; ports are read whatever the protocol.
+/// A protocol is never negated, nor is a range of ports; ports are read of any protocol.
 fn one_match(one: &Match) -> String {
     let op = if one.op == "neq" { "!= " } else { "" };
     let mut text = String::new();

@@ -55,7 +55,7 @@ fn random_rules_match_the_kernel() {
 
 /// Of random rules few mark a packet before it is routed.
 #[test]
-fn marks_of_flows_select_routes_as_in_the_kernel() {
+fn marks_of_flows_select_routes() {
     let Some(_turn) = require(&NEEDS) else {
         return;
     };

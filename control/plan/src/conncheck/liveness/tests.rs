@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn an_end_that_pauses_350_ms_is_not_silent(uptimes in prop::collection::vec(500_u32..2_500, 1..20)) {
+    fn a_pause_of_350_ms_is_no_silence(uptimes in prop::collection::vec(500_u32..2_500, 1..20)) {
         let mut world = World::connected(5 * MS);
         world.program = Program { gap: 10 * MS, is_answered: true };
         for uptime in uptimes {
@@ -325,7 +325,7 @@ fn a_stock_gateway_gets_no_quick_ping() {
 }
 
 #[test]
-fn silence_is_found_again_each_second_until_the_loss() {
+fn silence_is_found_each_second_until_the_loss() {
     let mut world = World::connected(5 * MS);
     world.program = Program { gap: 10 * MS, is_answered: true };
     world.run(SECOND);
@@ -383,7 +383,7 @@ fn quick_pings_become_rare_when_nothing_is_sent() {
 }
 
 #[test]
-fn an_idle_check_wakes_twenty_times_a_second_at_most() {
+fn an_idle_check_wakes_every_50_ms() {
     let mut world = World::connected(5 * MS);
     world.wakes = 0;
     world.run(60 * SECOND);

@@ -112,7 +112,7 @@ fn genuine_objects_remap_as_their_configuration() {
 }
 
 #[test]
-fn genuine_objects_route_to_the_node_of_a_pod() {
+fn genuine_objects_route_to_a_pods_node() {
     for world in genuine() {
         let lowered = Lowered::new(&world.scope(), &world.objects());
 
@@ -133,7 +133,7 @@ fn genuine_objects_route_to_the_node_of_a_pod() {
 }
 
 #[test]
-fn replies_to_an_unknown_source_go_to_its_node() {
+fn replies_to_unknown_sources_find_the_node() {
     for world in genuine() {
         let lowered = Lowered::new(&world.scope(), &world.objects());
 

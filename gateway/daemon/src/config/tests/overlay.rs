@@ -66,7 +66,7 @@ fn wrong_values_of_an_overlay_are_refused() {
 }
 
 #[test]
-fn only_nodes_of_an_overlay_change_at_run_time() {
+fn only_nodes_of_an_overlay_change_later() {
     let running = Site::new(&with(OVERLAY)).load().unwrap();
     let other_nodes = Site::new(&with(&OVERLAY.replace("10.244.1.0", "10.244.2.0"))).load();
     let other_port = Site::new(&with(&OVERLAY.replace("[overlay]", "[overlay]\nport = 9"))).load();

@@ -141,7 +141,7 @@ fn invalid_advertisements_are_refused() {
     assert!(refused(|message| message.code = 1));
     assert!(refused(|message| message.target = "ff02::1".parse().unwrap()));
     assert!(refused(|message| message.options[1] = 0));
-    // To a group, it answers nobody's question.
+    // To a group, it answers no question.
     assert!(refused(|message| message.destination = "ff02::1".parse().unwrap()));
     assert!(!refused(|message| {
         message.destination = "ff02::1".parse().unwrap();

@@ -144,7 +144,7 @@ proptest! {
         );
     }
 
-    /// The segments account for all bytes, whatever the TCP header says.
+    /// The segments account for all bytes, with any TCP header.
     #[test]
     fn arbitrary_packets_are_cut_or_refused(
         packet in any_stream(),
