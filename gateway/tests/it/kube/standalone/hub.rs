@@ -139,6 +139,26 @@ impl Member {
         ));
     }
 
+    /// As the chart does with `gateways.edge=overlay`.
+    fn gives_gateways_an_overlay(&self) {
+        let pod = "/spec/template/spec/deployment/spec/template";
+        let args = format!("{pod}/spec/containers/0/args/-");
+        let patch = serde_json::json!([
+            {"op": "add", "path": format!("{pod}/metadata/labels/strait.io~1edge"), "value": "overlay"},
+            {"op": "add", "path": args, "value": "--edge=overlay"},
+            {"op": "add", "path": args, "value": "--node-address=$(NODE_ADDRESS)"},
+        ]);
+        self.site.write("overlay", patch.to_string());
+        for template in [
+            "wggatewayservertemplates/wireguard-server",
+            "wggatewayclienttemplates/wireguard-client",
+        ] {
+            self.site.shell(&format!(
+                "kubectl -n liqo patch {template} --type=json --patch-file=$HOME/overlay"
+            ));
+        }
+    }
+
     /// How many of three requests are answered.
     fn answers(&self, target: IpAddr) -> u64 {
         Ping::new(target, 3).run(&self.pod.namespace).map_or(0, |report| report.received)
@@ -171,6 +191,31 @@ fn spokes_of_a_hub_do_not_disturb_another() {
     spokes_reach_each_other_only_where_all_three_say_so(&three);
     one_leaves_and_comes_back(&three);
     eprintln!("all of it in {:?}", start.elapsed());
+}
+
+/// Gateways end the VXLAN of node agents, and have neither a device nor a capability.
+#[test]
+fn gateways_with_an_overlay_join_clusters() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft"), Tool("setpriv")]) else {
+        return;
+    };
+    let Some(three) = Three::start() else {
+        return;
+    };
+    let Three { rome, milan, .. } = &three;
+    rome.gives_gateways_an_overlay();
+    milan.gives_gateways_an_overlay();
+
+    three.network(rome, "connect", &CONNECT);
+
+    for (from, to) in [(rome, milan), (milan, rome)] {
+        wait_for_ping(&from.pod.namespace, from.calls(to));
+        let report = Ping::new(from.calls(to), 20).run(&from.pod.namespace).unwrap();
+        assert!(report.is_perfect() && report.errors.is_empty(), "{report:?}");
+        assert_tcp(from, to, from.calls(to), to.calls(from));
+        let logs = from.site.log(&format!("gw-{}", to.site.name));
+        assert!(logs.contains("overlay="), "{logs}");
+    }
 }
 
 /// Each pod of a spoke with that of the hub, both ways: pings first, then TCP.

@@ -19,6 +19,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_api::labels::OVERLAY_EDGE;
 use strait_control_lab::kubelet::NODE;
 use strait_control_lab::revision;
 use strait_lab::Namespace;
@@ -33,6 +34,10 @@ use crate::harness::STRAIT;
 const ACTIVE: &str = "networking.liqo.io/active";
 /// Of pods that are gateways.
 const COMPONENT: &str = "networking.liqo.io/component";
+
+/// Runs a program with `capabilities: drop: [ALL]`.
+const UNPRIVILEGED: [&str; 4] =
+    ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"];
 
 /// A stand-in for the kubelet, and for the controller of deployments, whose strategy is Recreate.
 pub(super) struct NodeOf {
@@ -127,20 +132,25 @@ impl NodeOf {
         };
 
         let args = container(&template).args.clone().unwrap();
-        let args = args
-            .iter()
-            .map(|arg| arg.replace("$(POD_NAME)", &pod).replace("$(POD_NAMESPACE)", &tenant));
+        let address = self.address.to_string();
+        let args = args.iter().map(|arg| {
+            arg.replace("$(POD_NAME)", &pod)
+                .replace("$(POD_NAMESPACE)", &tenant)
+                .replace("$(NODE_ADDRESS)", &address)
+        });
         let words = [
             format!("STRAIT_KEYS_DIR={}", keys.display()),
             format!("STRAIT_ADMIN_SOCKET={}", self.folder.join(format!("{uid}.sock")).display()),
             "STRAIT_PING_INTERVAL=200ms".to_owned(),
-            STRAIT.to_owned(),
         ];
+        let unprivileged = UNPRIVILEGED.map(str::to_owned).into_iter();
+        let unprivileged = unprivileged.filter(|_| has_overlay(&template));
+        let words = words.into_iter().chain(unprivileged).chain([STRAIT.to_owned()]);
         let network = self.pods.as_mut().filter(|_| is_gateway(&template)).map(PodNetwork::add);
         let namespace = network.as_ref().map_or(&self.namespace, |network| &network.namespace);
         // The kubelet makes it the name of the host.
         let name = is_gateway(&template).then(|| format!("--pod-name={pod}"));
-        let words = words.into_iter().chain(args).chain(name);
+        let words = words.chain(args).chain(name);
         let process = self.run_in(namespace, &deployment.name_any(), &kubeconfig, words);
 
         let address = network.as_ref().map_or(self.address, |network| network.address);
@@ -327,6 +337,13 @@ async fn mount_keys(
 
 fn is_gateway(template: &PodTemplateSpec) -> bool {
     labels(template).and_then(|labels| labels.get(COMPONENT)).is_some_and(|it| it == "gateway")
+}
+
+/// Whether it is a gateway that needs no capability.
+fn has_overlay(template: &PodTemplateSpec) -> bool {
+    let (label, value) = OVERLAY_EDGE;
+
+    labels(template).and_then(|labels| labels.get(label)).is_some_and(|it| it == value)
 }
 
 fn labels(template: &PodTemplateSpec) -> Option<&BTreeMap<String, String>> {
