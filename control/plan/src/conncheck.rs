@@ -158,7 +158,7 @@ pub struct ConnCheck {
     last_round_trip: Option<Duration>,
     report: Report,
     window: Window,
-    /// Of PINGs that stock gateways do not get. Those that they get may have waited for a session.
+    /// Of PINGs that only a connected end of ours gets: no other kind is sure not to have waited for a session.
     round_trip: RoundTrip,
     silence: Silence,
     /// Of a connected end that repeats nonces, as the path MTU.

@@ -233,6 +233,7 @@ impl ClusterSource {
     /// peers, whose endpoints show what the underlay has room for.
     fn inherit_path_mtu(&mut self) {
         if let Some(ProbedPathMtu::Bytes(bytes)) = self.inherited_path_mtu.take() {
+            info!(path_mtu = bytes, "the previous leader knew the path MTU");
             self.connectivity_events.inherit(bytes);
         }
     }

@@ -4,10 +4,12 @@
 //! With `STRAIT_FIGURES` set, in the release build on a quiet machine, what is promised is demanded; without, what even a
 //! busy machine must reach.
 
+use std::thread;
 use std::time::Duration;
 
 use strait_lab::Layout;
 use strait_lab::now;
+use strait_lab::rate;
 use strait_lab::traffic::{Amount, Ping, tcp};
 use strait_lab::wait_until;
 
@@ -60,6 +62,47 @@ fn a_killed_gateway_is_noticed_within_a_second() {
     let server = alone(peering.rome(), Mode::Server);
     peering.in_milan.start("gateway", &server);
     wait_for_ping(&peering.rome().pod, target);
+    peering.finish();
+}
+
+/// Traffic silence alone adds no probe. The manual has the figures.
+#[test]
+fn an_idle_pair_exchanges_few_packets() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let interval = "--ping-interval=500ms".to_owned();
+    let mut client = alone(peering.milan(), Mode::Client);
+    let mut server = alone(peering.rome(), Mode::Server);
+    client.push(interval.clone());
+    server.push(interval);
+    peering.in_milan.stop("gateway");
+    peering.in_rome.stop("gateway");
+    peering.in_milan.start("gateway", &server);
+    peering.in_rome.start("gateway", &client);
+    wait_for_ping(&peering.rome().pod, peering.target());
+    for fed in [&peering.in_rome, &peering.in_milan] {
+        wait_until("each knows the other as one of Strait", PATIENCE, || {
+            Ok(value(fed, "strait_peer_silence_limit_seconds").is_some())
+        })
+        .unwrap();
+    }
+
+    let carried = |what: &str| -> u64 {
+        let names = ["receive", "transmit"].map(|way| format!("strait_peer_{way}_{what}_total"));
+        let values = names.map(|name| value(&peering.in_rome, &name).unwrap());
+        values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
+    };
+    let (begun, packets, bytes) = (now(), carried("packets"), carried("bytes"));
+    thread::sleep(Duration::from_secs(10));
+    let (packets, bytes) = (carried("packets") - packets, carried("bytes") - bytes);
+    let [packets, bytes] = [packets, bytes].map(|count| rate(count, begun.elapsed()));
+    eprintln!("an idle pair: {packets:.1} packets and {bytes:.0} bytes a second, both ways");
+    // The search for a longer path MTU may go on.
+    assert!(packets <= 40.0, "{packets}");
     peering.finish();
 }
 
