@@ -75,9 +75,16 @@ fn nat_rule(rule: &NatRule) -> String {
     format!("{matches}{action}\n")
 }
 
+<<<<<<< HEAD
 /// A protocol is never negated, nor is a range of ports; ports are read of any protocol.
+=======
+/// A protocol is never negated, nor is a range of ports; ports are read of any protocol.
+///
+/// A statement separates what differs from what follows: releases of nft (1.0.6) merge two inequalities of adjacent
+/// fields into one of both, which is true if either differs.
+>>>>>>> fw
 fn one_match(one: &Match) -> String {
-    let op = if one.op == "neq" { "!= " } else { "" };
+    let (op, apart) = if one.op == "neq" { ("!= ", "counter ") } else { ("", "") };
     let mut text = String::new();
     if let Some(protocol) = &one.proto {
         write!(text, "meta l4proto {} ", protocol.value).unwrap();
@@ -88,13 +95,13 @@ fn one_match(one: &Match) -> String {
     }
     if let Some(MatchEnd { position, value }) = &one.ip {
         let key = if position == "src" { "saddr" } else { "daddr" };
-        write!(text, "ip {key} {op}{value} ").unwrap();
+        write!(text, "ip {key} {op}{value} {apart}").unwrap();
     }
     if let Some(MatchEnd { position, value }) = &one.port {
         let key = if position == "src" { "@th,0,16" } else { "@th,16,16" };
         match value.split_once('-') {
             Some((first, last)) => write!(text, "{key} >= {first} {key} <= {last} ").unwrap(),
-            None => write!(text, "{key} {op}{value} ").unwrap(),
+            None => write!(text, "{key} {op}{value} {apart}").unwrap(),
         }
     }
 
