@@ -75,16 +75,17 @@ fn nat_rule(rule: &NatRule) -> String {
     format!("{matches}{action}\n")
 }
 
-<<<<<<< HEAD
-/// A protocol is never negated, nor is a range of ports; ports are read of any protocol.
-=======
 /// A protocol is never negated, nor is a range of ports; ports are read of any protocol.
 ///
-/// A statement separates what differs from what follows: releases of nft (1.0.6) merge two inequalities of adjacent
-/// fields into one of both, which is true if either differs.
->>>>>>> fw
+/// What a single value must differ from is a set with a value that no packet has: nft 1.0.6 merges two inequalities of
+/// adjacent fields into one of both, which is true if either differs.
 fn one_match(one: &Match) -> String {
-    let (op, apart) = if one.op == "neq" { ("!= ", "counter ") } else { ("", "") };
+    let is_negated = one.op == "neq";
+    let op = if is_negated { "!= " } else { "" };
+    let compared = |value: &str, never: &str| match is_negated {
+        true if !value.contains(['-', '/']) => format!("!= {{ {value}, {never} }}"),
+        _ => format!("{op}{value}"),
+    };
     let mut text = String::new();
     if let Some(protocol) = &one.proto {
         write!(text, "meta l4proto {} ", protocol.value).unwrap();
@@ -95,13 +96,13 @@ fn one_match(one: &Match) -> String {
     }
     if let Some(MatchEnd { position, value }) = &one.ip {
         let key = if position == "src" { "saddr" } else { "daddr" };
-        write!(text, "ip {key} {op}{value} {apart}").unwrap();
+        write!(text, "ip {key} {} ", compared(value, "255.255.255.254")).unwrap();
     }
     if let Some(MatchEnd { position, value }) = &one.port {
         let key = if position == "src" { "@th,0,16" } else { "@th,16,16" };
         match value.split_once('-') {
             Some((first, last)) => write!(text, "{key} >= {first} {key} <= {last} ").unwrap(),
-            None => write!(text, "{key} {op}{value} {apart}").unwrap(),
+            None => write!(text, "{key} {} ", compared(value, "65535")).unwrap(),
         }
     }
 
