@@ -343,9 +343,8 @@ fn damage_by_segmentation_ends_it_within_two_seconds() {
         meta l4proto udp meta length > 2000 @th,192,32 set 0x64616d67; }; }";
     run(&rome.gateway, "nft", &[damage]);
     let bulk = thread::scope(|scope| {
-        let bulk = scope.spawn(|| {
-            tcp(&rome.pod, &milan.pod, target, Amount::Time(Duration::from_secs(5))).unwrap()
-        });
+        let bulk =
+            scope.spawn(|| tcp(&rome.pod, &milan.pod, target, Amount::Bytes(20_000_000)).unwrap());
         let most = Duration::from_secs(2);
         wait_until("the kernel segments no more", most, || Ok(gso().as_deref() == Some("0")))
             .unwrap();
@@ -353,7 +352,6 @@ fn damage_by_segmentation_ends_it_within_two_seconds() {
     });
 
     assert!(bulk.is_intact, "{bulk:?}");
-    assert!(bulk.received_bytes > 100_000_000, "{bulk:?}");
     peering.finish();
 }
 
