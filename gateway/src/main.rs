@@ -151,11 +151,8 @@ async fn serve(
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     let underlay = netlink.underlay(config.endpoint_addresses().next()).await;
-    let mut mtu = mtu::of_device(&config, underlay);
-    if let Some(node) = config.first_node() {
-        let towards_nodes = netlink.underlay(Some(node)).await;
-        mtu = mtu::of_overlay(mtu, towards_nodes.map(|underlay| (node, underlay)));
-    }
+    let towards_nodes = netlink.underlay(config.first_node()).await;
+    let mtu = mtu::of_edge(&config, underlay, towards_nodes);
     info!(version = env!("CARGO_PKG_VERSION"), %config, "starting");
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the cluster side");
 

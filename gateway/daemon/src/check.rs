@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use strait_host::netlink::{Netlink, Underlay};
+use strait_io::overlay;
+use strait_packet::overlay::ethernet::Mac;
 
 use super::config::{Config, Findings, Peer, or_else};
 use super::mtu::{self, DeviceMtu};
@@ -27,7 +29,8 @@ pub fn examine(file: &Path) -> Result<Report, Findings> {
 /// The state of the host that the report depends on. Unknown where the kernel gives no answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host {
-    pub(super) underlay: Option<Underlay>,
+    underlay: Option<Underlay>,
+    towards_nodes: Option<Underlay>,
     addresses: Vec<IpAddr>,
 }
 
@@ -45,10 +48,18 @@ impl Host {
             // If the gateway runs already, the addresses of its device are no conflict.
             let device = netlink.interface_index(&config.interface).await.ok();
             Self {
+                towards_nodes: netlink.underlay(config.first_node()).await,
                 underlay: netlink.underlay(config.endpoint_addresses().next()).await,
                 addresses: netlink.addresses(device).await.unwrap_or_default(),
             }
         })
+    }
+}
+
+impl Host {
+    /// The MTU of the cluster side.
+    pub(super) fn mtu(&self, config: &Config) -> DeviceMtu {
+        mtu::of_edge(config, self.underlay.clone(), self.towards_nodes.clone())
     }
 }
 
@@ -59,6 +70,7 @@ pub struct Report {
     public_key: String,
     engine: String,
     interface: String,
+    overlay: Option<OverlayReport>,
     addresses: Vec<String>,
     mtu: u16,
     mtu_reason: String,
@@ -70,6 +82,23 @@ pub struct Report {
     peers: Vec<PeerReport>,
     routes: Vec<RouteReport>,
     warnings: Vec<String>,
+}
+
+/// The overlay in place of a device.
+#[derive(Debug, Serialize)]
+struct OverlayReport {
+    encapsulation: String,
+    port: u16,
+    mac: Option<String>,
+    nodes: Vec<NodeReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeReport {
+    address: String,
+    vni: u32,
+    mac: Option<String>,
+    pods: Vec<String>,
 }
 
 /// The settings of this cluster.
@@ -114,13 +143,14 @@ struct RouteReport {
 impl Report {
     fn new(config: &Config, host: Host) -> Self {
         let routes = Routes::new(config, &[], &host.addresses);
-        let DeviceMtu { bytes, reason } = mtu::of_device(config, host.underlay);
+        let DeviceMtu { bytes, reason } = host.mtu(config);
 
         Self {
             name: config.name.clone(),
             public_key: config.private_key.public_key().to_string(),
             engine: config.engine.to_string(),
             interface: config.interface.clone(),
+            overlay: config.overlay.as_ref().map(OverlayReport::new),
             addresses: texts(&config.addresses),
             mtu: bytes,
             mtu_reason: reason.to_string(),
@@ -139,6 +169,26 @@ impl Report {
                 })
                 .collect(),
             warnings: texts(&routes.skipped),
+        }
+    }
+}
+
+impl OverlayReport {
+    fn new(overlay: &overlay::Settings) -> Self {
+        let overlay::Settings { encapsulation, port, mac, nodes } = overlay;
+        let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
+        let nodes = nodes.iter().map(|node| NodeReport {
+            address: node.address.to_string(),
+            vni: node.vni.to_number(),
+            mac: text(node.mac),
+            pods: texts(&node.pods),
+        });
+
+        Self {
+            encapsulation: encapsulation.to_string(),
+            port: *port,
+            mac: text(*mac),
+            nodes: nodes.collect(),
         }
     }
 }
@@ -189,8 +239,28 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, "gateway", &format!("{}, public key {}", self.name, self.public_key))?;
         line(f, "engine", &self.engine)?;
-        line(f, "device", &format!("{}, MTU {} ({})", self.interface, self.mtu, self.mtu_reason))?;
-        line(f, "addresses", &joined(&self.addresses))?;
+        let mtu = format!("MTU {} ({})", self.mtu, self.mtu_reason);
+        match &self.overlay {
+            None => {
+                line(f, "device", &format!("{}, {mtu}", self.interface))?;
+                line(f, "addresses", &joined(&self.addresses))?;
+            }
+            Some(OverlayReport { encapsulation, port, mac, nodes }) => {
+                let station = or_else(mac.as_ref(), "derived from its address");
+                let overlay =
+                    format!("{encapsulation} on UDP port {port}, {mtu}, station {station}");
+                line(f, "overlay", &overlay)?;
+                for NodeReport { address, vni, mac, pods } in nodes {
+                    let station = or_else(mac.as_ref(), "learned");
+                    let pods = joined(pods);
+                    line(
+                        f,
+                        "  node",
+                        &format!("{address}, VNI {vni}, station {station}, pods {pods}"),
+                    )?;
+                }
+            }
+        }
         let port = match self.listen_port {
             0 => "chosen by the kernel".to_owned(),
             port => port.to_string(),
@@ -330,8 +400,27 @@ mod tests {
     }
 
     #[test]
+    fn the_report_shows_an_overlay_without_routes() {
+        let config =
+            Config { overlay: Some(example::overlay()), addresses: vec![], ..example::config() };
+
+        let report = Report::new(&config, Host::default());
+
+        let text = report.to_string();
+        for expected in [
+            "vxlan on UDP port 8483, MTU 1340 (configured)",
+            "172.18.3.1, VNI 83, station learned, pods 10.244.0.0/16",
+        ] {
+            assert!(text.contains(expected), "no {expected:?} in:\n{text}");
+        }
+        let json = serde_json::to_value(report).unwrap();
+        assert_eq!(json["overlay"]["nodes"][0]["vni"], 83);
+        assert_eq!(json["routes"].as_array().map(Vec::len), Some(0));
+    }
+
+    #[test]
     fn the_report_names_skipped_routes() {
-        let host = Host { underlay: None, addresses: vec!["10.71.0.9".parse().unwrap()] };
+        let host = Host { addresses: vec!["10.71.0.9".parse().unwrap()], ..Host::default() };
 
         let text = Report::new(&example::config(), host).to_string();
 

@@ -24,7 +24,7 @@ use strait_wg::boringtun::BoringtunIdentity;
 use super::admin::StatusBoard;
 use super::check::Host;
 use super::config::{AdminSocket, Config, DEFAULT_INTERFACE, peer_config};
-use super::mtu;
+
 use super::socket::{self, Answer, Request, SocketError};
 
 pub(crate) use protocol::{Protocol, parse_protocol};
@@ -179,7 +179,7 @@ fn from_gateway(args: &ExplainArgs, question: Question) -> Result<Report, Explai
 
 fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
     let config = Config::load(file)?;
-    let mtu_bytes = mtu::of_device(&config, Host::look(&config).underlay).bytes;
+    let mtu_bytes = Host::look(&config).mtu(&config).bytes;
 
     let explanation = explain_config(&config, mtu_bytes, question)?;
 

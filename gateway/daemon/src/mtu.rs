@@ -1,7 +1,6 @@
 //! Derives the MTU of the device if the configuration sets none.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use strait_host::netlink::{MTU_MIN_IPV6, Underlay};
 
@@ -70,7 +69,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The MTU for `config` over `underlay`.
+/// The MTU of a device for `config` over `underlay`.
 pub fn of_device(config: &Config, underlay: Option<Underlay>) -> DeviceMtu {
     if let Some(bytes) = config.mtu_bytes {
         return DeviceMtu { bytes, reason: Reason::Configured };
@@ -90,9 +89,16 @@ pub fn of_device(config: &Config, underlay: Option<Underlay>) -> DeviceMtu {
     DeviceMtu { bytes: fits, reason: Reason::Underlay(underlay) }
 }
 
-/// The MTU for a gateway with an overlay to nodes over the network `towards_nodes`, where `mtu` fits the tunnel.
-pub fn of_overlay(mtu: DeviceMtu, towards_nodes: Option<(IpAddr, Underlay)>) -> DeviceMtu {
-    let Some((node, underlay)) = towards_nodes.filter(|_| mtu.reason != Reason::Configured) else {
+/// The MTU of the cluster side for `config` over `underlay`: of a device, or of an overlay over the network
+/// `towards_nodes`.
+pub fn of_edge(
+    config: &Config,
+    underlay: Option<Underlay>,
+    towards_nodes: Option<Underlay>,
+) -> DeviceMtu {
+    let mtu = of_device(config, underlay);
+    let nodes = config.first_node().zip(towards_nodes);
+    let Some((node, underlay)) = nodes.filter(|_| mtu.reason != Reason::Configured) else {
         return mtu;
     };
     let outer = if node.is_ipv6() { OVERLAY_OVERHEAD_BYTES_V6 } else { OVERLAY_OVERHEAD_BYTES };
@@ -112,14 +118,14 @@ mod tests {
 
     #[test]
     fn a_small_network_to_nodes_limits_the_overlay() {
-        let node = "172.18.3.1".parse().unwrap();
-        let tunnel = || of_device(&without_mtu(), Some(underlay(1500)));
+        let device = without_mtu();
+        let overlay = Config { overlay: Some(example::overlay()), ..without_mtu() };
+        let of = |config: &_, mtu| of_edge(config, Some(underlay(1500)), Some(underlay(mtu)));
 
-        let limited = of_overlay(tunnel(), Some((node, underlay(1400))));
-        let unlimited = of_overlay(tunnel(), Some((node, underlay(1500))));
+        let limited = of(&overlay, 1400);
 
         assert_eq!((limited.bytes, limited.reason), (1350, Reason::Nodes(underlay(1400))));
-        assert_eq!(unlimited, tunnel());
+        assert_eq!([of(&overlay, 1500).bytes, of(&device, 1400).bytes], [1420; 2]);
     }
 
     #[test]

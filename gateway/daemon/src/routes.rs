@@ -93,7 +93,7 @@ impl Routes {
     /// that were `found` later are only reported.
     pub(crate) fn new(config: &Config, found: &[IpAddr], own_addresses: &[IpAddr]) -> Self {
         let mut routes = Self::default();
-        if !config.routes {
+        if !config.routes || config.overlay.is_some() {
             return routes;
         }
 

@@ -6,10 +6,14 @@
 mod forged;
 mod world;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
 
-use strait_lab::Layout;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::UdpGsoSegment;
+use strait_lab::topology::POD_LINK;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{Direction, LabError, Layout};
 
 use crate::harness::require::Need::{Root, Tool};
 use crate::harness::require::{Need, require};
@@ -85,7 +89,7 @@ fn frames_are_cut_for_a_small_receiver_mtu() {
     let Some(_turn) = require(&NEEDS) else { return };
     let world = OverlayWorld::start(&Layout::equal(), Fabric::SameHost);
     let (rome, milan) = (world.rome(), world.milan());
-    milan.pod.set_mtu(strait_lab::topology::POD_LINK, 1300).unwrap();
+    milan.pod.set_mtu(POD_LINK, 1300).unwrap();
 
     for target in rome.side.sees(&milan.side) {
         let before = milan.metrics_at_rest().unwrap();
@@ -93,8 +97,7 @@ fn frames_are_cut_for_a_small_receiver_mtu() {
 
         assert!(bulk.is_intact, "{target}: {bulk:?}");
         let after = milan.metrics_at_rest().unwrap();
-        let inbound = [before, after]
-            .map(|metrics| metrics.account(strait_lab::Direction::Inbound).forwarded);
+        let inbound = [before, after].map(|metrics| metrics.account(Direction::Inbound).forwarded);
         // 1,260 or 1,240 bytes of payload each, less an option.
         assert!(inbound[1] - inbound[0] >= 5_000_000 / 1_260, "{target}: {inbound:?}");
     }
@@ -128,11 +131,11 @@ fn a_packet_to_no_nodes_pod_is_counted() {
         });
     let target = world.rome().side.sees(&world.milan().side).next().unwrap();
 
-    let ping = Ping { timeout: std::time::Duration::from_millis(300), ..Ping::new(target, 4) };
+    let ping = Ping { timeout: Duration::from_millis(300), ..Ping::new(target, 4) };
     let lost = ping.run(&world.rome().pod).unwrap();
 
     assert_eq!(lost.received, 0);
-    assert_eq!(world.drops(world.milan(), strait_lab::Direction::Inbound, "no_node"), 4);
+    assert_eq!(world.drops(world.milan(), Direction::Inbound, "no_node"), 4);
     world.finish();
 }
 
@@ -142,7 +145,7 @@ fn fragments_arrive_both_ways() {
     for fabric in [Fabric::SameHost, Fabric::Routed] {
         let world = OverlayWorld::start(&Layout::equal(), fabric);
         for cluster in [world.milan(), world.rome()] {
-            cluster.pod.set_mtu(strait_lab::topology::POD_LINK, 1400).unwrap();
+            cluster.pod.set_mtu(POD_LINK, 1400).unwrap();
         }
         let datagrams = Datagrams { count: 200, payload_bytes: 4000, per_second: 1000 };
 
@@ -155,4 +158,50 @@ fn fragments_arrive_both_ways() {
         }
         world.finish();
     }
+}
+
+/// Pods on the host of the gateway send UDP as frames, as implementations of QUIC do.
+#[test]
+fn frames_of_udp_are_cut_into_their_datagrams() {
+    const SEND: [usize; 3] = [1000, 1000, 500];
+    const SENDS: usize = 50;
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = OverlayWorld::start(&Layout::equal(), Fabric::SameHost);
+    let (rome, milan) = (world.rome(), world.milan());
+
+    for (target, own) in rome.side.sees(&milan.side).zip(milan.side.pod_addresses()) {
+        let receiver = milan.pod.run(move || bind(own)).unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        let from = rome.side.pod_addresses().find(|pod| pod.is_ipv4() == own.is_ipv4()).unwrap();
+        rome.pod
+            .run(move || {
+                let socket = bind(from)?;
+                setsockopt(&socket, UdpGsoSegment, &1000).unwrap();
+                for number in 0..SENDS {
+                    let bytes = vec![u8::try_from(number).unwrap(); SEND.iter().sum()];
+                    socket.send_to(&bytes, (target, port)).map_err(LabError::io("send"))?;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Ok(())
+            })
+            .unwrap();
+
+        let mut buffer = [0; 2000];
+        for number in 0..SENDS {
+            for expected in SEND {
+                let len = receiver.recv(&mut buffer).unwrap();
+                assert_eq!(len, expected, "{target}");
+                let is_intact = buffer[..len].iter().all(|byte| usize::from(*byte) == number);
+                assert!(is_intact, "{target}: datagram of send {number}");
+            }
+        }
+    }
+    world.finish();
+}
+
+fn bind(address: IpAddr) -> Result<UdpSocket, LabError> {
+    let socket = UdpSocket::bind((address, 0)).map_err(LabError::io("bind"))?;
+    socket.set_read_timeout(Some(Duration::from_secs(5))).map_err(LabError::io("set a timeout"))?;
+
+    Ok(socket)
 }

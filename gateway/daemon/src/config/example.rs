@@ -1,7 +1,8 @@
 //! A small valid configuration for tests.
 
 use remap::{Cluster, Rule, Table};
-use strait_io::{Offload, Workers};
+use strait_io::{Offload, Workers, overlay};
+use strait_packet::overlay::{Encapsulation, Vni};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
@@ -47,6 +48,21 @@ pub(crate) fn config() -> Config {
     };
 
     planned(config)
+}
+
+/// An overlay with one node.
+pub(crate) fn overlay() -> overlay::Settings {
+    overlay::Settings {
+        encapsulation: Encapsulation::Vxlan,
+        port: 8483,
+        mac: None,
+        nodes: vec![overlay::Node {
+            address: [172, 18, 3, 1].into(),
+            vni: Vni::new(83).unwrap(),
+            mac: None,
+            pods: vec!["10.244.0.0/16".parse().unwrap()],
+        }],
+    }
 }
 
 /// `config` with the table of its peers.

@@ -18,7 +18,7 @@ use strait_packet::counters::as_u64;
 use strait_packet::ecn::{self, Ecn};
 use strait_packet::overlay::ethernet::{self, Cast, Ethernet};
 use strait_packet::overlay::neighbor::{MAX_FRAME_LEN, Message};
-use strait_packet::overlay::{Limits, describe};
+use strait_packet::overlay::{Encapsulation, Limits, Merged, describe, merged};
 use strait_packet::path::canonical;
 use strait_packet::virtio::VirtioHeader;
 use strait_packet::{DropReason, Header, rewrite};
@@ -98,13 +98,14 @@ impl Reader {
             let outcome = Outcome::Dropped(DropReason::OverlaySource);
             return Some(Read::Unread(Unread { outcome, packets, bytes: as_u64(bytes) }));
         };
-        let end = message.len.min(start + message.stride.max(1));
+        let (stride, datagram_len) = strides(overlay.encapsulation, part.as_mut(), message);
+        let end = message.len.min(start + stride);
         let is_only = start == 0 && end == message.len;
         (*current, *offset) = if end == message.len { (*current + 1, 0) } else { (*current, end) };
 
         let datagram = part.as_mut().get_mut(start..end).unwrap_or_default();
         let outer_ecn = Ecn::from_traffic_class(message.traffic_class);
-        Some(match overlay.parse(nodes, node, datagram, outer_ecn) {
+        Some(match overlay.parse(nodes, node, datagram, (outer_ecn, datagram_len)) {
             Ok(Content::Packet(range, virtio)) => {
                 let len = range.len();
                 if is_only {
@@ -121,6 +122,25 @@ impl Reader {
             }
             Err(reason) => Read::Unread(Unread::dropped(reason, as_u64(datagram.len()))),
         })
+    }
+}
+
+/// The length in bytes of each datagram in `message` but the last, and of each datagram in the frame of UDP that it holds
+/// instead. `bytes` starts with the message.
+#[inline]
+fn strides(
+    encapsulation: Encapsulation,
+    bytes: &[u8],
+    message: &sys::Message,
+) -> (usize, Option<u16>) {
+    let sys::Message { len, stride, .. } = *message;
+    let Some(size) = u16::try_from(stride).ok().filter(|_| stride < len) else {
+        return (len.max(1), None);
+    };
+
+    match merged(encapsulation, bytes.get(..len).unwrap_or_default(), size) {
+        Merged::Datagrams(len) => (usize::from(len).max(1), None),
+        Merged::Frame(size) => (len.max(1), Some(size)),
     }
 }
 
@@ -155,14 +175,15 @@ impl fmt::Debug for Reader {
 }
 
 impl Overlay {
-    /// Parses a datagram of `node`, and answers it if it asks for a station.
+    /// Parses a datagram of `node` with this outer mark and, if it holds a frame of UDP, the length in bytes of the payload
+    /// of its datagrams. Answers if it asks for a station.
     #[inline]
     fn parse(
         &self,
         nodes: &Nodes,
         node: &KnownNode,
         datagram: &mut [u8],
-        outer_ecn: Ecn,
+        (outer_ecn, datagram_len): (Ecn, Option<u16>),
     ) -> Result<Content, DropReason> {
         let (vni, frame_at) = self.encapsulation.parse(datagram)?;
         if vni != node.vni() {
@@ -182,7 +203,8 @@ impl Overlay {
             return Err(DropReason::OverlayFrame);
         }
         node.learn_mac(ethernet.source);
-        let virtio = describe(packet, &header, self.limits(packet, &header));
+        let limits = Limits { datagram_len, ..self.limits(packet, &header) };
+        let virtio = describe(packet, &header, limits);
         let inner_ecn = header.ecn();
         let merged_ecn =
             ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
