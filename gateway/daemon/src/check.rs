@@ -175,7 +175,7 @@ impl Report {
 
 impl OverlayReport {
     fn new(overlay: &overlay::Settings) -> Self {
-        let overlay::Settings { encapsulation, port, mac, nodes } = overlay;
+        let overlay::Settings { encapsulation, port, mac, nodes, host: _ } = overlay;
         let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
         let nodes = nodes.iter().map(|node| NodeReport {
             address: node.address.to_string(),

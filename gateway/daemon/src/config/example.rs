@@ -62,6 +62,7 @@ pub(crate) fn overlay() -> overlay::Settings {
             mac: None,
             pods: vec!["10.244.0.0/16".parse().unwrap()],
         }],
+        host: None,
     }
 }
 
