@@ -164,7 +164,7 @@ fn fragments_arrive_both_ways() {
 #[test]
 fn frames_of_udp_are_cut_into_their_datagrams() {
     const SEND: [usize; 3] = [1000, 1000, 500];
-    const SENDS: usize = 50;
+    const SENDS: usize = 20;
     let Some(_turn) = require(&NEEDS) else { return };
     let world = OverlayWorld::start(&Layout::equal(), Fabric::SameHost);
     let (rome, milan) = (world.rome(), world.milan());
