@@ -37,7 +37,7 @@ pub(super) struct SegmentSizes {
     hasher: RandomState,
 }
 
-/// Whom a size is for.
+/// The packets that a size applies to.
 #[derive(Hash)]
 enum Key {
     /// A flow, as its receiver behind the tunnel sees it: its address and port, and those of the pod.
