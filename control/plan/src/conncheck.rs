@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use gso_guard::GsoGuard;
+use gso_guard::{DamageCount, GsoGuard};
 use liveness::Liveness;
 use message::{Kind, Message};
 use path_mtu::PathMtu;
@@ -168,8 +168,9 @@ pub struct ConnCheck {
     path_mtu: Option<PathMtu>,
     /// The newest last.
     sized_probes: VecDeque<SizedProbe>,
-    /// The datagrams of the other end that arrived damaged.
-    damaged: u64,
+    damage_count: DamageCount,
+    /// The packets sent to the other end, at the last look.
+    sent_packets: u64,
     gso_guard: GsoGuard,
 }
 
@@ -199,7 +200,8 @@ impl ConnCheck {
             last_quick_answer: None,
             path_mtu: None,
             sized_probes: VecDeque::with_capacity(SIZED_PROBES),
-            damaged: 0,
+            damage_count: DamageCount::default(),
+            sent_packets: 0,
             gso_guard: GsoGuard::default(),
         }
     }
@@ -219,11 +221,6 @@ impl ConnCheck {
         }
     }
 
-    /// Sets the number of datagrams of the other end that arrived damaged, which is reported to it.
-    pub const fn set_damaged(&mut self, damaged: u64) {
-        self.damaged = damaged;
-    }
-
     /// When [`Self::handle_traffic`], [`Self::handle_timeout`], [`Self::quick_ping`] and [`Self::sized_pings`] are due.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
@@ -238,8 +235,11 @@ impl ConnCheck {
         [path_mtu, liveness].into_iter().flatten().fold(next, Instant::min)
     }
 
-    /// Handles what the tunnel to the other end has carried. Of a stock gateway it tells nothing.
+    /// Handles the counters of the tunnel to the other end.
     pub fn handle_traffic(&mut self, traffic: Traffic, now: Instant) {
+        let is_connected = self.report.state == State::Connected;
+        self.damage_count.handle_traffic(traffic.damaged_datagrams, is_connected);
+        self.sent_packets = traffic.sent_packets;
         if let Some(liveness) = &mut self.liveness {
             liveness.handle_traffic(traffic, now);
         }
@@ -344,7 +344,7 @@ impl ConnCheck {
         match message.kind {
             Kind::Ping => {
                 self.count_own_packet();
-                Reaction::Answer(message.into_pong(self.damaged).to_bytes())
+                Reaction::Answer(message.into_pong(self.damage_count.total()).to_bytes())
             }
             Kind::Pong => match self.handle_pong(&message, now) {
                 Ok(()) => Reaction::Heard,
@@ -373,7 +373,8 @@ impl ConnCheck {
         // A PONG that arrives after a newer one counts as an answer, but its round trip is out of date.
         if is_newest {
             if let Some(damaged) = pong.damaged.filter(|_| pong.nonce.is_some()) {
-                self.report.is_gso_harmful = self.gso_guard.handle_report(damaged);
+                self.report.is_gso_harmful =
+                    self.gso_guard.handle_report(damaged, self.sent_packets);
             }
             self.handle_round_trip(sent, now);
         }

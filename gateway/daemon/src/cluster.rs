@@ -7,7 +7,6 @@ mod check_socket;
 pub mod condition_writer;
 pub mod connection;
 mod connectivity;
-mod damage_count;
 mod event_history;
 pub mod flags;
 mod leader_tasks;
@@ -45,7 +44,6 @@ use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
 use connectivity::ConnectivityEvents;
-use damage_count::DamageCount;
 use leader_tasks::LeaderTasks;
 use leadership::{LeaderTerm, LeadershipTask};
 use object_watch::{Update, Watch};
@@ -119,7 +117,6 @@ pub struct ClusterSource {
     /// Addresses and routes that the kernel refused.
     missing: Vec<MissingPrefix>,
     leader_tasks: LeaderTasks,
-    damage_count: DamageCount,
     grows_mtu: bool,
     /// Until there are peers.
     inherited_path_mtu: Option<ProbedPathMtu>,
@@ -171,7 +168,6 @@ impl ClusterSource {
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
-            damage_count: DamageCount::default(),
             grows_mtu: settings.grows_mtu,
             inherited_path_mtu: None,
             term,
@@ -258,9 +254,6 @@ impl ClusterSource {
                 Some(_) => file.save(desired, status),
                 None => file.save(&Desired::default(), &[]),
             }
-        }
-        if let [peer] = status {
-            self.leader_tasks.set_damaged(self.damage_count.handle_status(peer));
         }
         self.report_peer(status);
     }

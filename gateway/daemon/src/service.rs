@@ -431,7 +431,7 @@ impl Service {
                     );
                 } else {
                     info!(
-                        "the kernel segments datagrams again: they arrived damaged one by one too, or the check is new"
+                        "the kernel segments datagrams again: they arrived damaged one by one too, or the check has started again"
                     );
                 }
                 self.gateway.set_gso(!is_harmful);

@@ -121,6 +121,7 @@ impl Monitor {
         peers.fold(Traffic::default(), |sum, peer| Traffic {
             receive_bytes: sum.receive_bytes.wrapping_add(peer.receive.bytes.get()),
             transmit_packets: sum.transmit_packets.wrapping_add(peer.transmit.packets.get()),
+            damaged_datagrams: sum.damaged_datagrams.wrapping_add(peer.damaged.get()),
         })
     }
 
@@ -165,7 +166,6 @@ fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
         transmit_bytes: peer.transmit.bytes.get(),
         receive_packets: peer.receive.packets.get(),
         transmit_packets: peer.transmit.packets.get(),
-        damaged_datagrams: peer.damaged.get(),
         staged_packets: as_u64(session.staged),
         has_session: session.is_established,
         path_mtu: peer.path_mtu(),
@@ -202,6 +202,8 @@ pub struct Traffic {
     pub receive_bytes: u64,
     /// Inner packets sent to peers.
     pub transmit_packets: u64,
+    /// Datagrams for sessions of peers with a wrong tag: damaged on the path, or forged.
+    pub damaged_datagrams: u64,
 }
 
 /// The state of one peer.
@@ -227,8 +229,6 @@ pub struct PeerStatus {
     pub receive_packets: u64,
     /// Inner packets sent to the peer.
     pub transmit_packets: u64,
-    /// Datagrams for its sessions with a wrong tag: damaged on the way, or forged.
-    pub damaged_datagrams: u64,
     /// Packets that wait for a handshake.
     pub staged_packets: u64,
     /// Whether a session is established.
@@ -252,7 +252,6 @@ impl PeerStatus {
             transmit_bytes: 0,
             receive_packets: 0,
             transmit_packets: 0,
-            damaged_datagrams: 0,
             staged_packets: 0,
             has_session: false,
             path_mtu: None,

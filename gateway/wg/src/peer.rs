@@ -39,7 +39,7 @@ pub struct Peer {
     pub receive: Arc<Traffic>,
     /// Sent to the peer.
     pub transmit: Arc<Traffic>,
-    /// Datagrams for its sessions with a wrong tag: damaged on the way, or forged.
+    /// Datagrams for its sessions with a wrong tag: damaged on the path, or forged.
     pub damaged: Arc<Counter>,
     /// Its endpoint, and the candidates for it.
     pub endpoints: Arc<Endpoints>,

@@ -39,6 +39,8 @@ pub struct Traffic {
     pub received_bytes: u64,
     /// Packets sent to the peer, with those of the connection check.
     pub sent_packets: u64,
+    /// Datagrams of the peer that arrived damaged.
+    pub damaged_datagrams: u64,
 }
 
 /// Follows the traffic with an end that repeats nonces, from when it is connected.

@@ -67,6 +67,16 @@ impl Pair {
         }
     }
 
+    /// The client answers the server's first PING.
+    fn connect_server(&mut self) {
+        let ping = self.server.handle_timeout(self.now, self.wall_clock, 7).unwrap();
+        let Reaction::Answer(pong) = self.client.handle_datagram(address(1), &ping, self.now)
+        else {
+            panic!("a PING is answered");
+        };
+        assert_eq!(self.server.handle_datagram(address(2), &pong, self.now), Reaction::Heard);
+    }
+
     fn hear(&mut self, pong: &[u8]) -> Reaction {
         self.client.handle_datagram(address(1), pong, self.now)
     }
@@ -345,23 +355,27 @@ fn a_stock_gateway_gets_no_padded_ping() {
 #[test]
 fn reported_damage_makes_gso_harmful() {
     let mut pair = Pair::new();
+    pair.connect_server();
     let mut harm = Vec::new();
 
     for (nonce, damaged) in (0..).zip([5, 5, 50, 55, 500]) {
-        pair.server.set_damaged(damaged);
+        pair.server.handle_traffic(damage(damaged), pair.now);
         let ping = pair.next_ping(nonce);
         let pong = pair.answer(&ping);
         assert_eq!(pair.hear(&pong), Reaction::Heard);
         harm.push(pair.client.report().is_gso_harmful);
     }
 
-    assert_eq!(harm, [false, false, true, true, true]);
+    // The last report has damage of single datagrams.
+    assert_eq!(harm, [false, false, true, true, false]);
 }
 
 #[test]
 fn only_our_gateways_are_told_of_damage() {
     let mut pair = Pair::new();
-    pair.server.set_damaged(7);
+    pair.connect_server();
+    pair.server.handle_traffic(damage(2), pair.now);
+    pair.server.handle_traffic(damage(9), pair.now);
     let stock =
         json!({"clusterID": "milan", "msgType": "PING", "timeStamp": "2026-11-21T08:15:30Z"});
 
@@ -369,6 +383,11 @@ fn only_our_gateways_are_told_of_damage() {
         .map(|ping| serde_json::from_slice::<Value>(&pair.answer(&ping)).unwrap());
 
     assert_eq!(answers.map(|answer| answer["damaged"].as_u64()), [Some(7), None]);
+}
+
+/// So many datagrams of the other end arrived damaged.
+fn damage(damaged_datagrams: u64) -> Traffic {
+    Traffic { damaged_datagrams, ..Traffic::default() }
 }
 
 #[test]

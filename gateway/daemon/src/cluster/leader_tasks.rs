@@ -34,8 +34,6 @@ pub(super) struct LeaderTasks {
     own_address: Option<Ipv4Addr>,
     /// For packets to that address, with an overlay.
     host_socket: Option<UnixDatagram>,
-    /// Datagrams of the remote gateway that arrived damaged.
-    damaged: watch::Sender<u64>,
     /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
     /// Dropping this ends the tasks.
@@ -59,7 +57,6 @@ impl LeaderTasks {
                 _ => None,
             },
             host_socket: None,
-            damaged: watch::Sender::new(0),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
         }
@@ -90,11 +87,6 @@ impl LeaderTasks {
         self.host_socket = Some(packets);
     }
 
-    /// Sets the number of datagrams of the remote gateway that arrived damaged.
-    pub(super) fn set_damaged(&self, damaged: u64) {
-        self.damaged.send_if_modified(|former| std::mem::replace(former, damaged) != damaged);
-    }
-
     /// Sets the verdicts on all objects, which have been applied.
     pub(super) fn set_verdicts(&self, current: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
@@ -117,7 +109,6 @@ impl LeaderTasks {
             device_mtu,
             own_address,
             host_socket,
-            damaged,
             verdicts,
             tasks,
         } = self;
@@ -150,7 +141,6 @@ impl LeaderTasks {
                 Arc::clone(traffic),
                 reports.clone(),
                 device_mtu.subscribe(),
-                damaged.subscribe(),
             ));
         }
     }

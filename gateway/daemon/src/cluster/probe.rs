@@ -18,20 +18,18 @@ use crate::service::now;
 pub(crate) type TrafficSource = Arc<dyn Fn() -> Traffic + Send + Sync>;
 
 /// Runs the check and publishes its `reports`. With an overlay, `host_socket` is for the packets to the address beside it.
-/// The MTU of the device, in bytes, and the number of `damaged` datagrams may change. Does not return.
+/// The MTU of the device, in bytes, may change. Does not return.
 pub(super) async fn run(
     settings: Settings,
     host_socket: Option<(UnixDatagram, Ipv4Addr)>,
     traffic: TrafficSource,
     reports: watch::Sender<Report>,
     mut device_mtu: watch::Receiver<u16>,
-    mut damaged: watch::Receiver<u64>,
 ) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let mut socket = open(&settings, host_socket).await;
     let mut check = ConnCheck::new(settings, now());
     device_mtu.mark_changed();
-    damaged.mark_changed();
     let mut buffer = vec![0; usize::from(u16::MAX)];
 
     loop {
@@ -47,7 +45,6 @@ pub(super) async fn run(
                     send(&socket, &ping, peer).await;
                 }
             }
-            Ok(()) = damaged.changed() => check.set_damaged(*damaged.borrow_and_update()),
             Ok(()) = device_mtu.changed() => check.set_mtu(*device_mtu.borrow_and_update(), now()),
             received = socket.receive(&mut buffer) => match received {
                 Ok((length, source)) => {
@@ -146,7 +143,6 @@ mod tests {
                 Arc::new(Traffic::default),
                 sender,
                 watch::channel(1340).1,
-                watch::channel(0).1,
             ) => {}
             report = reports.wait_for(|report| report.state != State::Connecting) => {
                 assert_eq!(report.unwrap().state, State::Connected);

@@ -83,8 +83,13 @@ impl Source {
         match self {
             Self::File(_) => {}
             Self::Cluster(cluster) => cluster.set_traffic(Arc::new(move || {
-                let strait_io::Traffic { receive_bytes, transmit_packets } = monitor.traffic();
-                Traffic { received_bytes: receive_bytes, sent_packets: transmit_packets }
+                let strait_io::Traffic { receive_bytes, transmit_packets, damaged_datagrams } =
+                    monitor.traffic();
+                Traffic {
+                    received_bytes: receive_bytes,
+                    sent_packets: transmit_packets,
+                    damaged_datagrams,
+                }
             })),
         }
     }

@@ -345,7 +345,9 @@ fn damage_by_segmentation_ends_it_within_two_seconds() {
     let bulk = thread::scope(|scope| {
         let bulk =
             scope.spawn(|| tcp(&rome.pod, &milan.pod, target, Amount::Bytes(20_000_000)).unwrap());
-        let most = Duration::from_secs(2);
+        // The second that is promised, where figures are demanded.
+        let seconds = if std::env::var_os("STRAIT_FIGURES").is_some() { 1 } else { 2 };
+        let most = Duration::from_secs(seconds);
         wait_until("the kernel segments no more", most, || Ok(gso().as_deref() == Some("0")))
             .unwrap();
         bulk.join().unwrap()
