@@ -55,7 +55,7 @@ pub enum Verdict {
     Accept,
     /// It is dropped.
     Drop,
-    /// It is dropped, and its source is to be told: ICMP type 3 (destination unreachable) with code 0 (net
+    /// It is dropped, and its source gets an ICMP error: ICMP type 3 (destination unreachable) with code 0 (net
     /// unreachable, RFC 792), ICMPv6 type 1 with code 0 (no route to destination, RFC 4443 section 3.1).
     Reject,
 }

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod labels;
 mod lenient;
 mod schema;
+pub mod vxlan;
 
 pub mod configuration;
 pub mod connection;

@@ -13,6 +13,7 @@ pub mod digest;
 pub mod election;
 pub mod events;
 pub mod finalizer;
+pub mod nodes;
 pub mod repeated_failure;
 pub mod watch;
 pub mod within;

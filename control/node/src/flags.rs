@@ -1,6 +1,7 @@
 //! The flags of `strait node`.
 
 use clap::ValueEnum;
+use strait_api::vxlan;
 use strait_host::flags::{Bind, bind_address};
 use strait_host::interface::interface_flag;
 use strait_host::usage::UsageError;
@@ -31,7 +32,7 @@ pub struct NodeArgs {
         long,
         env = "STRAIT_VXLAN_VNI",
         value_name = "NUMBER",
-        default_value_t = 83,
+        default_value_t = vxlan::VNI,
         value_parser = clap::value_parser!(u32).range(1..1 << 24)
     )]
     pub(super) vxlan_vni: u32,
@@ -40,7 +41,7 @@ pub struct NodeArgs {
         long,
         env = "STRAIT_VXLAN_PORT",
         value_name = "PORT",
-        default_value_t = 8483,
+        default_value_t = vxlan::PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(super) vxlan_port: u16,

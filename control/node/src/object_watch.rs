@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use strait_api::Configuration;
 use strait_api::labels::COMPONENT;
+use strait_kube::nodes;
 use strait_kube::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
 
 use crate::plan::{AGENT, Objects};
@@ -48,7 +49,7 @@ impl Watch {
         let agents = Api::default_namespaced(client.clone());
         let of_agents = events(agents, labelled(AGENT)).modify(slim_agent);
         let (agents, of_agents) = kept("Pod of an agent", of_agents);
-        let of_nodes = events(Api::all(client.clone()), config).modify(slim);
+        let of_nodes = events(Api::all(client.clone()), config).modify(nodes::slim);
         let (nodes, of_nodes) = kept("Node", of_nodes);
         let bundle = Bundle::new([of_configurations, of_pods, of_nodes, of_agents]);
 
@@ -91,15 +92,6 @@ where
     let (store, writer) = reflector::store();
 
     (store, changes(kind, reflector::reflector(writer, events)))
-}
-
-/// Keeps the addresses and pod prefixes of a node; images and volumes are most of its size.
-fn slim(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_attached = None;
-        status.volumes_in_use = None;
-    }
 }
 
 /// Keeps where the pod of an agent runs and whether it is ready: there are as many as nodes.

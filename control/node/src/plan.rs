@@ -30,6 +30,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use remap::Prefix;
 use strait_api::Configuration;
+use strait_kube::nodes;
 use strait_plan::objects::{self, Listed, ObjectName, ParsedConfiguration, parse};
 
 use gateway::Gateways;
@@ -113,8 +114,8 @@ pub struct Plan {
 pub fn plan(own: &str, objects: &Objects) -> Plan {
     let mut plan = Plan { is_complete: true, ..Plan::default() };
     for node in &objects.nodes {
-        let addresses = internal_addresses(node);
-        plan.pods.extend(pod_prefixes(node));
+        let addresses = nodes::internal_addresses(node).collect();
+        plan.pods.extend(nodes::pod_cidrs::<Prefix>(node));
         if node.name_any() == own {
             plan.own = addresses;
         } else {
@@ -213,8 +214,8 @@ impl<'a> OwnPrefixes<'a> {
         let mut nodes = Vec::new();
         for node in &objects.nodes {
             let name = node.metadata.name.as_deref().unwrap_or_default();
-            let hosts = addresses(node).map(|(_, address)| Prefix::of_host(address));
-            nodes.extend(hosts.chain(pod_prefixes(node)).map(|prefix| (name, prefix)));
+            let hosts = nodes::addresses(node).map(|(_, address)| Prefix::of_host(address));
+            nodes.extend(hosts.chain(nodes::pod_cidrs(node)).map(|prefix| (name, prefix)));
         }
         nodes.sort_unstable();
         let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
@@ -253,25 +254,4 @@ fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
     let [pods, _] = parse(configuration).own;
 
     pods
-}
-
-/// The pod prefixes of a node, if it has its own.
-fn pod_prefixes(node: &Node) -> impl Iterator<Item = Prefix> {
-    let spec = node.spec.as_ref();
-    let all = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
-    let first = spec.and_then(|spec| spec.pod_cidr.as_ref());
-
-    all.iter().chain(first).filter_map(|text| text.parse().ok())
-}
-
-fn internal_addresses(node: &Node) -> Vec<IpAddr> {
-    addresses(node).filter(|(type_, _)| *type_ == "InternalIP").map(|(_, ip)| ip).collect()
-}
-
-/// The addresses of a node that are not names, each with its type.
-fn addresses(node: &Node) -> impl Iterator<Item = (&str, IpAddr)> {
-    let status = node.status.as_ref();
-    let all = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-
-    all.iter().filter_map(|found| Some((found.type_.as_str(), found.address.parse().ok()?)))
 }

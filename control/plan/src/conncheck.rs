@@ -108,8 +108,8 @@ pub struct Report {
     pub suspicions: u32,
     /// How often the other end was found silent: a handshake may help.
     pub silences: u32,
-    /// After how much silence that is found while packets are sent, from the first probe on. `None` unless the other end is
-    /// one of ours and connected.
+    /// The time after which the other end counts as silent, while packets are sent. `None` unless it is one of ours and
+    /// connected.
     pub silence_limit: Option<Duration>,
     /// Whether the other end is a gateway of Strait, which repeats nonces. `false` until it answers.
     pub is_strait: bool,
@@ -154,11 +154,11 @@ pub struct ConnCheck {
     last_heard: Instant,
     /// When the connection was last established; until then, the start of the check.
     connected_at: Instant,
-    /// From which the next one differs by jitter.
+    /// The previous round trip, for the jitter.
     last_round_trip: Option<Duration>,
     report: Report,
     window: Window,
-    /// Of PINGs that only a connected end of ours gets: no other kind is sure not to have waited for a session.
+    /// Of PINGs that only a connected end of ours gets: any other may have waited for a session.
     round_trip: RoundTrip,
     silence: Silence,
     /// Of a connected end that repeats nonces, as the path MTU.

@@ -27,7 +27,6 @@ use strait_wg::tunnel::PeerKeys;
 pub use keyfile::KeyFileError;
 pub(crate) use origin::{OFFLOAD, OVERLAY};
 pub use parse::DEFAULT_INTERFACE;
-pub(crate) use parse::overlay::{VXLAN_PORT, VXLAN_VNI};
 pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
 pub use problem::Findings;
 pub(crate) use problem::{Finding, Problem};

@@ -58,7 +58,7 @@ pub struct Outbound {
     flows: Arc<Flows>,
     account: Arc<Counters>,
     icmp_errors: IcmpErrors,
-    /// The MTU, in bytes, of which nothing told the senders; `None` if the kernel of the device does.
+    /// The MTU in bytes to report to senders of longer packets; `None` with a device, whose kernel reports it.
     mtu: Option<u16>,
 }
 
@@ -91,8 +91,8 @@ impl Outbound {
         }
     }
 
-    /// Sets the MTU in bytes that senders of longer packets are told; `None` if no such packet is read, because the kernel
-    /// has told the senders. Without it only the path to a peer limits packets.
+    /// Sets the MTU in bytes to report to senders of longer packets; `None` with a device, whose kernel reports it. Without it
+    /// only the path MTU of a peer limits packets.
     pub const fn set_mtu(&mut self, mtu: Option<u16>) {
         self.mtu = mtu;
     }

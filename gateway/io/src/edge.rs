@@ -25,7 +25,7 @@ pub(super) trait Edge {
     /// The descriptors that become readable when there is a frame to read, in the order of their numbers.
     fn inputs(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// The MTU in bytes that senders of longer packets have to be told; `None` if the kernel tells them.
+    /// The MTU in bytes to report to senders of longer packets; `None` if the kernel reports it.
     fn mtu(&self) -> Option<u16>;
 
     /// Kinds of packets that are worth merging into one frame.

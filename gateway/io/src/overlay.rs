@@ -282,11 +282,12 @@ fn sockets(first: Socket, is_dual_stack: bool, offload: Offload) -> io::Result<V
     Ok(sockets)
 }
 
-/// The station of the gateway: derived from the address by which it reaches the first node.
+/// The station of the gateway: derived from the address by which it reaches the first node, if that is one of IPv4.
 fn own_mac(nodes: &[Node], port: u16) -> Mac {
     let address = nodes.first().and_then(|node| own_address(SocketAddr::new(node.address, port)));
 
-    address.map_or(Mac([0x0e, 0x53, 0, 0, 0, 1]), derived_mac)
+    let derived = address.map(derived_mac).filter(|mac| mac.is_station());
+    derived.unwrap_or(Mac([0x0e, 0x53, 0, 0, 0, 1]))
 }
 
 /// The address that the kernel chooses towards `remote`. Nothing is sent.

@@ -60,7 +60,7 @@ pub enum ChainError {
     /// The source is translated last.
     #[error("rule {rule} translates sources: its chain has to be at hook postrouting")]
     SourceBeforeRouting { rule: usize },
-    /// No sender is told so late.
+    /// At this hook the kernel sends no ICMP error.
     #[error("rule {rule} rejects: its chain has to be at hook prerouting or forward")]
     RejectsLate { rule: usize },
     /// The route has an MTU only once it is known.

@@ -57,7 +57,7 @@ pub enum Action {
     Accept,
     /// Drops the packet.
     Drop,
-    /// Drops the packet, and tells its source.
+    /// Drops the packet, and sends its source an ICMP error.
     Reject,
     /// Lowers the MSS of a SYN to this many bytes; `None`: to that of the route.
     ClampMss(Option<u16>),

@@ -1,6 +1,6 @@
-//! Whether the other end is there: found within about half a second, while packets are sent to it.
+//! Detects within about half a second that the other end is silent, while packets are sent to it.
 //!
-//! The packets that arrive show that it is, so nothing is sent while they do. If packets are sent and none arrives,
+//! Packets that arrive show that it is not, so no probe is sent while they do. If packets are sent and none arrives,
 //! probes follow every 100 ms. Once several in a row have had the time for their answer, and nothing at all has arrived
 //! since the first of them, the other end counts as silent. How many depends on the loss of the path, and the time on
 //! its round trips. While nothing is sent, no probe is.
@@ -51,11 +51,11 @@ pub(super) struct Liveness {
     next_look: Instant,
     last: Option<Traffic>,
     own: OwnPackets,
-    /// When anything last arrived.
+    /// When a packet last arrived.
     last_heard: Instant,
     /// When a packet that is not ours was last sent.
     last_sent: Instant,
-    /// Packets were sent since anything last arrived.
+    /// Packets were sent since one last arrived.
     is_awaiting: bool,
     next_probe: Instant,
     /// The newest last.
@@ -80,7 +80,7 @@ enum Stage {
     Silent,
 }
 
-/// What has been found out.
+/// A step towards silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Half of the probes that make silence were not answered.
@@ -117,7 +117,7 @@ impl Liveness {
         self.next_look.min(probe.sent + round_trip.timeout())
     }
 
-    /// How long the other end is silent from the first probe on, until that is found.
+    /// The time from the first probe without an answer until the other end counts as silent.
     pub(super) fn limit(&self, round_trip: &RoundTrip) -> Duration {
         let probes = u32::try_from(self.needed - 1).unwrap_or(u32::MAX);
 
@@ -153,7 +153,7 @@ impl Liveness {
         self.own.new += 1;
     }
 
-    /// Anything has arrived from the other end.
+    /// A packet has arrived from the other end.
     pub(super) const fn handle_sign_of_life(&mut self, now: Instant) {
         self.last_heard = now;
         self.is_awaiting = false;
@@ -195,7 +195,7 @@ impl Liveness {
         Some(nonce)
     }
 
-    /// What has been found out since the last call.
+    /// The step since the last call, if there was one.
     pub(super) fn finding(&mut self, round_trip: &RoundTrip, now: Instant) -> Option<Finding> {
         let timeout = round_trip.timeout();
         let is_due = |probe: &&Probe| now.saturating_duration_since(probe.sent) >= timeout;
@@ -233,7 +233,7 @@ impl Liveness {
     }
 }
 
-/// Tells the packets of the check from others. The tunnel counts a packet some time after it was sent.
+/// Separates the packets of the check from others. The tunnel counts a packet some time after it was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnPackets {
     /// Since the last look.

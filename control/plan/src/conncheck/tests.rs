@@ -371,7 +371,7 @@ fn reported_damage_makes_gso_harmful() {
 }
 
 #[test]
-fn only_our_gateways_are_told_of_damage() {
+fn only_our_gateways_get_reports_of_damage() {
     let mut pair = Pair::new();
     pair.connect_server();
     pair.server.handle_traffic(damage(2), pair.now);

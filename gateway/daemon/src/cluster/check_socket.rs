@@ -35,14 +35,14 @@ pub(super) struct OverlaySocket {
     buffer: Vec<u8>,
 }
 
-/// What a packet to the gateway's own address asks for.
+/// The request in a packet to the gateway's own address.
 #[derive(Debug, PartialEq, Eq)]
 enum Packet {
     /// A datagram to our port.
     Datagram { source: SocketAddr, payload: Vec<u8> },
     /// Send this packet in answer.
     Echo(Vec<u8>),
-    /// Nothing that is served here.
+    /// Nothing that this socket serves.
     Other,
 }
 
@@ -129,7 +129,7 @@ impl OverlaySocket {
     }
 }
 
-/// What `packet` asks for, of a socket on `port` of `address`. Only whole packets with right checksums count.
+/// The request in `packet`, for a socket on `port` of `address`. Only whole packets with right checksums count.
 fn parse(packet: &[u8], address: Ipv4Addr, port: u16) -> Packet {
     let Ok(SlicedPacket { net: Some(NetSlice::Ipv4(ip)), transport: Some(transport), .. }) =
         SlicedPacket::from_ip(packet)

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use strait_api::identity::Mode;
+use strait_api::vxlan;
 use strait_host::flags::{Bind, bind_address, duration};
 use strait_host::interface::interface_flag;
 use strait_io::Offload;
 use strait_plan::conncheck::PORT;
 
-use crate::config::{Engine, MTU_MIN, VXLAN_PORT, VXLAN_VNI};
+use crate::config::{Engine, MTU_MIN};
 use crate::election::ElectionFlags;
 
 /// Liqo's default, in bytes.
@@ -61,7 +62,7 @@ pub struct ClusterFlags {
         long,
         env = "STRAIT_VXLAN_PORT",
         value_name = "PORT",
-        default_value_t = VXLAN_PORT,
+        default_value_t = vxlan::PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) vxlan_port: u16,
@@ -70,7 +71,7 @@ pub struct ClusterFlags {
         long,
         env = "STRAIT_VXLAN_VNI",
         value_name = "NUMBER",
-        default_value_t = VXLAN_VNI,
+        default_value_t = vxlan::VNI,
         value_parser = clap::value_parser!(u32).range(..1 << 24)
     )]
     pub(crate) vxlan_vni: u32,

@@ -9,12 +9,13 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use remap::Prefix;
 use strait_io::overlay;
+use strait_kube::nodes;
 use strait_kube::watch::{Bundle, WATCH_SECONDS, changes, unending};
 use strait_packet::overlay::Vni;
 
 /// Watches the nodes.
 pub(super) struct OverlayNodes {
-    nodes: Store<Node>,
+    store: Store<Node>,
     bundle: Bundle,
     /// The address of the node that this gateway runs on.
     own: IpAddr,
@@ -26,11 +27,11 @@ impl OverlayNodes {
     pub(super) fn new(client: &Client, own: IpAddr, vni: Vni) -> Self {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let api = Api::all(client.clone());
-        let events = unending(move || watcher(api.clone(), config.clone())).modify(slim);
-        let (nodes, writer) = reflector::store();
+        let events = unending(move || watcher(api.clone(), config.clone())).modify(nodes::slim);
+        let (store, writer) = reflector::store();
         let bundle = Bundle::new([changes("Node", reflector::reflector(writer, events))]);
 
-        Self { nodes, bundle, own, vni }
+        Self { store, bundle, own, vni }
     }
 
     /// Waits for the next change. Cancel safe.
@@ -40,22 +41,14 @@ impl OverlayNodes {
     /// If the API server cannot be reached; the nodes that were returned last stay in force.
     pub(super) async fn next(&mut self) -> watcher::Result<Vec<overlay::Node>> {
         self.bundle.next().await?;
-        let nodes: Vec<_> = self.nodes.state();
+        let listed = self.store.state();
 
-        Ok(overlay_nodes(nodes.iter().map(AsRef::as_ref), self.own, self.vni))
+        Ok(overlay_nodes(listed.iter().map(AsRef::as_ref), self.own, self.vni))
     }
 }
 
-/// Keeps the addresses and the pod prefixes of a node; images and volumes are most of its size.
-fn slim(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_attached = None;
-        status.volumes_in_use = None;
-    }
-}
-
-/// The node `own` as long as no other is known: all addresses are reached through it.
+/// The node `own` as long as no other is known: all addresses are reached through it. So no question for a station is
+/// answered; node agents have static neighbours.
 pub(super) fn own_node(own: IpAddr, vni: Vni) -> overlay::Node {
     overlay::Node { address: own, vni, mac: None, pods: everything().collect() }
 }
@@ -63,16 +56,16 @@ pub(super) fn own_node(own: IpAddr, vni: Vni) -> overlay::Node {
 /// The nodes that may send, and the addresses that each leads to: those of its pods, as far as the Node has them. All other
 /// addresses are reached through the node `own`, whose routes the CNI keeps.
 fn overlay_nodes<'a>(
-    nodes: impl Iterator<Item = &'a Node>,
+    listed: impl Iterator<Item = &'a Node>,
     own: IpAddr,
     vni: Vni,
 ) -> Vec<overlay::Node> {
     let mut own_node = own_node(own, vni);
     let mut found = Vec::new();
-    for node in nodes {
-        let addresses = addresses(node);
+    for node in listed {
+        let addresses: Vec<_> = nodes::internal_addresses(node).collect();
         // One of its addresses leads to its pods; from the others it may send.
-        let mut pods = pod_prefixes(node);
+        let mut pods: Vec<Prefix> = nodes::pod_cidrs(node).collect();
         if addresses.contains(&own) {
             own_node.pods.append(&mut pods);
         }
@@ -91,29 +84,6 @@ fn everything() -> impl Iterator<Item = Prefix> {
     let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
     any.into_iter().filter_map(|address| Prefix::new(address, 0).ok())
-}
-
-fn pod_prefixes(node: &Node) -> Vec<Prefix> {
-    let spec = node.spec.as_ref();
-    let all = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
-    let first = spec.and_then(|spec| spec.pod_cidr.as_ref());
-    let mut prefixes: Vec<Prefix> =
-        all.iter().chain(first).filter_map(|text| text.parse().ok()).collect();
-    prefixes.sort_unstable();
-    prefixes.dedup();
-
-    prefixes
-}
-
-/// The `InternalIP`s of a node.
-fn addresses(node: &Node) -> Vec<IpAddr> {
-    let status = node.status.as_ref();
-    let all = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-
-    all.iter()
-        .filter(|found| found.type_ == "InternalIP")
-        .filter_map(|found| found.address.parse().ok())
-        .collect()
 }
 
 #[cfg(test)]

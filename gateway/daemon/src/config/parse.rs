@@ -1,7 +1,7 @@
 //! Converts the parsed file into a [`Config`] and collects all errors.
 
 mod cluster;
-pub(super) mod overlay;
+mod overlay;
 mod peer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

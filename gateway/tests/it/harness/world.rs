@@ -7,6 +7,7 @@ use std::path::Path;
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::TwoClusters;
+use strait_lab::topology::POD_LINK;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
 
 use super::STRAIT;
@@ -80,6 +81,23 @@ pub(crate) fn assert_traffic(from: &Cluster, to: &Cluster, target: IpAddr, seen_
     assert_eq!(bulk.client_seen_as.ip(), seen_as, "{way}");
     assert!(train.is_perfect(), "{way}: {train:?}");
     assert_eq!(train.client_seen_as.map(|client| client.ip()), Some(seen_as), "{way}");
+}
+
+/// Both ways, every family: datagrams that pods send in fragments arrive whole.
+pub(crate) fn assert_fragments(rome: &Cluster, milan: &Cluster) {
+    let datagrams = Datagrams { count: 200, payload_bytes: 4000, per_second: 1000 };
+
+    for cluster in [rome, milan] {
+        // So that each pod's fragments fit into the tunnel without learning it first.
+        cluster.pod.set_mtu(POD_LINK, 1400).unwrap();
+    }
+    for (from, to) in [(rome, milan), (milan, rome)] {
+        for target in from.side.sees(&to.side) {
+            let report = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+
+            assert!(report.is_perfect(), "{} to {target}: {report:?}", from.name);
+        }
+    }
 }
 
 impl Drop for World {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use remap::Prefix;
+use strait_api::vxlan;
 use strait_io::overlay::{Node, Settings};
 use strait_packet::overlay::ethernet::Mac;
 use strait_packet::overlay::{Encapsulation, Vni};
@@ -12,10 +13,6 @@ use toml::Spanned;
 use super::Parser;
 use crate::config::Problem;
 use crate::config::file::{NodeSection, OverlaySection};
-
-/// The port and the identifier of `strait node`.
-pub(crate) const VXLAN_PORT: u16 = 8483;
-pub(crate) const VXLAN_VNI: u32 = 83;
 
 /// The port of Liqo's fabric.
 const GENEVE_PORT: u16 = 6091;
@@ -42,7 +39,7 @@ impl Parser<'_> {
         let number = match port {
             Some(port) => self.range("port", port, 1, ""),
             None if encapsulation == Some(Encapsulation::Geneve) => Some(GENEVE_PORT),
-            None => Some(VXLAN_PORT),
+            None => Some(vxlan::PORT),
         };
         if let (Some(place), Some(port)) = (port, number.filter(|port| Some(*port) == listen_port))
         {
@@ -50,7 +47,7 @@ impl Parser<'_> {
         }
         let vni = match vni {
             Some(vni) => self.vni(vni),
-            None => Vni::new(VXLAN_VNI),
+            None => Vni::new(vxlan::VNI),
         };
         let mac = mac.as_ref().and_then(|mac| self.mac(mac));
         let mut taken = Taken::default();
