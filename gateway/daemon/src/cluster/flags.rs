@@ -72,7 +72,7 @@ pub struct ClusterFlags {
         env = "STRAIT_VXLAN_VNI",
         value_name = "NUMBER",
         default_value_t = vxlan::VNI,
-        value_parser = clap::value_parser!(u32).range(..1 << 24)
+        value_parser = clap::value_parser!(u32).range(1..1 << 24)
     )]
     pub(crate) vxlan_vni: u32,
     /// MTU of the device, in bytes. The default grows to what the path to another gateway of Strait carries
