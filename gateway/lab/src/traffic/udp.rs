@@ -23,6 +23,10 @@ const NUMBER_LEN: usize = 8;
 /// How long to wait for late datagrams after the last one was sent.
 const GRACE: Duration = Duration::from_millis(300);
 
+/// How much of its schedule a sender that falls behind catches up with. The rest is sent later: what a suspended thread
+/// missed, sent at once, would overflow queues that the rate does not fill.
+const CATCH_UP: Duration = Duration::from_millis(5);
+
 /// Requested receive buffer; the kernel may limit it. Enough for a scheduling delay.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
@@ -36,7 +40,7 @@ pub struct Datagrams {
     pub count: u64,
     /// Payload of each in bytes, at least 8.
     pub payload_bytes: usize,
-    /// Rate. A sender that falls behind catches up.
+    /// Rate. A sender that falls behind catches up with 5 ms of it at most.
     pub per_second: u32,
 }
 
@@ -135,13 +139,16 @@ fn send(
     let pattern = Pattern::new();
     let Datagrams { count, payload_bytes, per_second } = datagrams;
     let mut payload = vec![0; payload_bytes.max(NUMBER_LEN)];
+    let interval = Duration::from_secs(1) / per_second.max(1);
     let start = now();
+    let mut due = Duration::ZERO;
 
     for number in 0..count {
-        let due = Duration::from_secs(number) / per_second.max(1);
-        if let Some(early) = due.checked_sub(start.elapsed()) {
+        let elapsed = start.elapsed();
+        if let Some(early) = due.checked_sub(elapsed) {
             std::thread::sleep(early);
         }
+        due = due.max(elapsed.saturating_sub(CATCH_UP)) + interval;
         write(&mut payload, number, &pattern);
         loop {
             match socket.send_to(&payload, target) {
