@@ -6,6 +6,7 @@ pub(crate) mod kernel;
 pub(crate) mod packets;
 pub(crate) mod relay;
 pub(crate) mod require;
+pub(crate) mod tools;
 pub(crate) mod world;
 
 /// The program under test.

@@ -5,29 +5,24 @@
 
 mod changes;
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use strait_io::Offload;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::{
-    ClusterSection, HostMapSection, LabError, Layout, Namespace, RemapSection, Underlay,
-};
+use strait_lab::{ClusterSection, HostMapSection, Layout, Namespace, RemapSection, Underlay};
 use strait_wg::Engine;
 use strait_wg::native::Lanes;
 
 use crate::harness::STRAIT;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
-use crate::harness::world::{World, assert_fragments};
-
-const ECT_0: u8 = 2;
-const CE: u8 = 3;
+use crate::harness::tools::{ip, nft};
+use crate::harness::world::{CE, ECT_0, World, assert_fragments, traffic_class_on_arrival};
 
 #[test]
 fn clusters_with_equal_pod_cidrs_talk() {
@@ -120,14 +115,15 @@ fn congestion_marks_cross_the_tunnel() {
 }
 
 fn assert_congestion_marks_cross(world: &World) {
-    let unmarked = traffic_class_on_arrival(world, 0);
-    let capable = traffic_class_on_arrival(world, ECT_0);
+    let (rome, milan) = (world.rome(), world.milan());
+    let unmarked = traffic_class_on_arrival(rome, milan, 0);
+    let capable = traffic_class_on_arrival(rome, milan, ECT_0);
     let router = world.clusters.router.as_ref().unwrap();
     nft(router, "add table ip congestion");
     nft(router, "add chain ip congestion forward { type filter hook forward priority 0; }");
     nft(router, "add rule ip congestion forward ip ecn ect0 ip ecn set ce");
-    let congested = traffic_class_on_arrival(world, ECT_0);
-    let still_unmarked = traffic_class_on_arrival(world, 0);
+    let congested = traffic_class_on_arrival(rome, milan, ECT_0);
+    let still_unmarked = traffic_class_on_arrival(rome, milan, 0);
 
     assert_eq!([unmarked, capable, congested, still_unmarked], [0, ECT_0, CE, 0]);
 }
@@ -359,28 +355,6 @@ fn ask_closed_port(target: IpAddr) -> Result<usize, ErrorKind> {
 }
 
 /// Pings from Rome with `traffic_class` and tells the one that the request has in Milan.
-fn traffic_class_on_arrival(world: &World, traffic_class: u8) -> u8 {
-    let (rome, milan) = (world.rome(), world.milan());
-    let target = rome.side.sees(&milan.side).next().unwrap();
-    let listener = milan
-        .pod
-        .run(|| {
-            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
-            let socket = socket.map_err(LabError::io("open a raw socket"))?;
-            socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-            Ok(socket)
-        })
-        .unwrap();
-
-    let report = Ping { traffic_class, ..Ping::new(target, 1) }.run(&rome.pod).unwrap();
-    let mut packet = [0; 128];
-    let len = (&listener).read(&mut packet).unwrap();
-
-    assert!(report.is_perfect(), "{report:?}");
-    assert!(len > 20 && packet[9] == 1, "an ICMP message");
-    packet[1]
-}
-
 /// A host behind a gateway, with everything routed to it.
 fn join(gateway: &Namespace, link: &'static str, address: IpAddr) -> Namespace {
     const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
@@ -399,20 +373,4 @@ fn add_vxlan(namespace: &Namespace, link: &str, address: &str) {
     ip(namespace, &format!("link add vx type vxlan id 7 dstport 4789 {link}"));
     ip(namespace, &format!("address add {address} dev vx"));
     ip(namespace, "link set vx mtu 1250 up");
-}
-
-fn ip(namespace: &Namespace, arguments: &str) {
-    let mut ip = Command::new(strait_lab::process::find("ip").unwrap());
-    ip.args(arguments.split(' '));
-
-    assert!(namespace.start(ip).unwrap().wait().unwrap().success(), "ip {arguments}");
-}
-
-fn nft(namespace: &Namespace, command: &'static str) {
-    let mut nft = Command::new(strait_lab::process::find("nft").unwrap());
-    nft.arg(command);
-
-    let status = namespace.start(nft).unwrap().wait().unwrap();
-
-    assert!(status.success(), "nft {command}");
 }

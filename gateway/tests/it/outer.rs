@@ -4,7 +4,6 @@
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -19,6 +18,7 @@ use strait_lab::traffic::Ping;
 
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
+use crate::harness::tools::{ip, nft};
 use crate::harness::world::World;
 
 const TUNNEL_LINK: &str = "strait0";
@@ -196,21 +196,4 @@ fn sent_bytes(cluster: &Cluster) -> u64 {
 
 fn drops(cluster: &Cluster, reason: &str) -> u64 {
     cluster.metrics().unwrap().sum("strait_drops_total", &[("reason", reason)])
-}
-
-fn ip(namespace: &Namespace, arguments: &str) {
-    let version = if arguments.contains("::") { "-6 " } else { "" };
-
-    run(namespace, "ip", &format!("{version}{arguments}"));
-}
-
-fn nft(namespace: &Namespace, command: &str) {
-    run(namespace, "nft", command);
-}
-
-fn run(namespace: &Namespace, tool: &'static str, arguments: &str) {
-    let mut command = Command::new(strait_lab::process::find(tool).unwrap());
-    command.args(arguments.split(' '));
-
-    assert!(namespace.start(command).unwrap().wait().unwrap().success(), "{tool} {arguments}");
 }

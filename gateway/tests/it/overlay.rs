@@ -3,6 +3,7 @@
 //!
 //! The node is a namespace of its own: beside the gateway, as on one host, or behind a router.
 
+mod fabric;
 mod forged;
 mod world;
 

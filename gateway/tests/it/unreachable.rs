@@ -6,7 +6,6 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use strait_lab::Cluster;
@@ -19,6 +18,7 @@ use strait_wg::Engine;
 use crate::harness::STRAIT;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
+use crate::harness::tools::nft;
 use crate::harness::world::World;
 
 /// The device of a gateway.
@@ -205,13 +205,6 @@ fn assert_told(cluster: &Cluster, target: IpAddr, own: IpAddr) {
     assert_eq!(connect(&cluster.pod, target), ErrorKind::HostUnreachable, "{target}");
     // Without an answer, the kernel would try again after a second, and for two minutes.
     assert!(begin.elapsed() < Duration::from_millis(900), "{target}: {:?}", begin.elapsed());
-}
-
-fn nft(namespace: &Namespace, rule: &str) {
-    let mut command = Command::new(strait_lab::process::find("nft").unwrap());
-    command.args(rule.split(' '));
-
-    assert!(namespace.start(command).unwrap().wait().unwrap().success(), "nft {rule}");
 }
 
 /// Why a TCP connection cannot be made.

@@ -1,10 +1,13 @@
 //! Two clusters with two running gateways, and what every test checks of them at its end.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
+use socket2::{Domain, Protocol, Socket, Type};
 use strait_lab::Cluster;
+use strait_lab::LabError;
 use strait_lab::Layout;
 use strait_lab::TwoClusters;
 use strait_lab::topology::POD_LINK;
@@ -14,6 +17,10 @@ use super::STRAIT;
 
 /// Hundreds of super-frames, of which a gateway without optimisation carries some each second.
 const BULK_BYTES: u64 = 5_000_000;
+
+/// Marks of congestion in a traffic class (RFC 3168 section 5): the path may mark, and it did.
+pub(crate) const ECT_0: u8 = 2;
+pub(crate) const CE: u8 = 3;
 
 pub(crate) struct World {
     pub(crate) clusters: TwoClusters,
@@ -98,6 +105,28 @@ pub(crate) fn assert_fragments(rome: &Cluster, milan: &Cluster) {
             assert!(report.is_perfect(), "{} to {target}: {report:?}", from.name);
         }
     }
+}
+
+/// The traffic class with which an echo request arrives that was sent with `traffic_class`.
+pub(crate) fn traffic_class_on_arrival(from: &Cluster, to: &Cluster, traffic_class: u8) -> u8 {
+    let target = from.side.sees(&to.side).next().unwrap();
+    let listener = to
+        .pod
+        .run(|| {
+            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
+            let socket = socket.map_err(LabError::io("open a raw socket"))?;
+            socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+            Ok(socket)
+        })
+        .unwrap();
+
+    let report = Ping { traffic_class, ..Ping::new(target, 1) }.run(&from.pod).unwrap();
+    let mut packet = [0; 128];
+    let len = (&listener).read(&mut packet).unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert!(len > 20 && packet[9] == 1, "an ICMP message");
+    packet[1]
 }
 
 impl Drop for World {

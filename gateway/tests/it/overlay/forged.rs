@@ -9,8 +9,9 @@ use strait_packet::overlay::ethernet::{Content, Ethernet, Mac};
 use strait_packet::overlay::{Encapsulation, Vni};
 
 use super::NEEDS;
-use super::world::{Fabric, OverlayWorld, PORT, VNI, ip};
+use super::world::{Fabric, OverlayWorld, PORT, VNI};
 use crate::harness::require::require;
+use crate::harness::tools::ip;
 
 const COUNT: u64 = 100;
 

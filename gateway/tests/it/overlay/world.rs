@@ -9,7 +9,6 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use ipnet::IpNet;
 use strait_lab::netlink::{Via, connect};
@@ -18,6 +17,7 @@ use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
 use strait_lab::{Cluster, Direction, Layout, Namespace, NodeSection, OverlaySection, TwoClusters};
 
 use crate::harness::STRAIT;
+use crate::harness::tools::ip;
 use crate::harness::world::assert_traffic;
 
 /// The port and the identifier of `strait node`.
@@ -40,6 +40,8 @@ pub(super) enum Fabric {
     SameHost,
     /// A router, as between a pod and another node.
     Routed,
+    /// Likewise, with IPv6 addresses of nodes and gateways.
+    RoutedIpv6,
 }
 
 /// What differs from the usual in one cluster.
@@ -51,6 +53,8 @@ pub(super) struct Changes {
     pub(super) pods: Option<Vec<IpNet>>,
     /// A further prefix that the node leads to the gateway.
     pub(super) extra_route: Option<IpNet>,
+    /// Further nodes behind the first one, each with a pod.
+    pub(super) further_nodes: u8,
 }
 
 /// Running gateways, and the nodes.
@@ -58,6 +62,7 @@ pub(super) struct OverlayWorld {
     pub(super) clusters: TwoClusters,
     /// Rome's and Milan's, if they have one.
     nodes: Vec<Node>,
+    pub(super) further_pods: Vec<FurtherPod>,
 }
 
 /// The node of a cluster.
@@ -66,7 +71,15 @@ pub(super) struct Node {
     pub(super) address: IpAddr,
     /// The outer address of the gateway.
     pub(super) gateway: IpAddr,
-    _router: Option<Namespace>,
+    /// Between node and gateway.
+    pub(super) router: Option<Namespace>,
+}
+
+/// The pod of a further node.
+pub(super) struct FurtherPod {
+    pub(super) namespace: Namespace,
+    pub(super) address: IpAddr,
+    _node: Namespace,
 }
 
 impl OverlayWorld {
@@ -83,11 +96,15 @@ impl OverlayWorld {
         let (mut of_rome, mut of_milan) = (Changes::default(), Changes::default());
         change(&mut of_rome, &mut of_milan);
         let mut clusters = TwoClusters::new(layout).unwrap();
-        let mut nodes = Vec::new();
+        let (mut nodes, mut further_pods) = (Vec::new(), Vec::new());
         let each = [(&mut clusters.rome, of_rome, 16), (&mut clusters.milan, of_milan, 18)];
         for (cluster, changes, network) in each {
             if !changes.keeps_device {
-                nodes.push(insert_node(cluster, fabric, &changes, network));
+                let node = insert_node(cluster, fabric, &changes, network);
+                for number in 1..=changes.further_nodes {
+                    further_pods.push(add_further_node(cluster, &node, network, number));
+                }
+                nodes.push(node);
             }
         }
         let program = without_capabilities(&clusters);
@@ -101,7 +118,7 @@ impl OverlayWorld {
             cluster.process().unwrap().wait_for_session().unwrap();
         }
 
-        Self { clusters, nodes }
+        Self { clusters, nodes, further_pods }
     }
 
     pub(super) const fn rome(&self) -> &Cluster {
@@ -115,6 +132,11 @@ impl OverlayWorld {
     /// Rome's node.
     pub(super) fn node(&self) -> &Node {
         &self.nodes[0]
+    }
+
+    /// Milan's node.
+    pub(super) fn node_of_milan(&self) -> &Node {
+        &self.nodes[1]
     }
 
     /// The packets of one direction of a gateway at rest that were dropped for `reason`.
@@ -177,14 +199,15 @@ fn without_capabilities(clusters: &TwoClusters) -> PathBuf {
     program
 }
 
-/// Puts a node between the pod and the gateway of `cluster`, whose outer addresses are in `172.network.0.0/16`.
+/// Puts a node between the pod and the gateway of `cluster`, whose outer addresses are in `172.network.0.0/16` or
+/// `fd17:network::/32`.
 fn insert_node(cluster: &mut Cluster, fabric: Fabric, changes: &Changes, network: u8) -> Node {
     cluster.gateway.remove_link(CLUSTER_LINK).unwrap();
     cluster.gateway.set(&[("ipv4/ip_forward", "0"), ("ipv6/conf/all/forwarding", "0")]).unwrap();
     let namespace = Namespace::router(format!("{}-node", cluster.name)).unwrap();
     join_pod(cluster, &namespace);
     let (address, gateway, router) = join_gateway(cluster, &namespace, fabric, network);
-    let node = Node { namespace, address, gateway, _router: router };
+    let node = Node { namespace, address, gateway, router };
 
     let pods: Vec<IpNet> = cluster.side.realms.iter().map(|realm| realm.pods).collect();
     let remapped = cluster.side.realms.iter().map(|realm| realm.remapped);
@@ -221,19 +244,20 @@ fn join_gateway(
     fabric: Fabric,
     network: u8,
 ) -> (IpAddr, IpAddr, Option<Namespace>) {
-    let at = |subnet: u8, host: u8| IpAddr::from([172, network, subnet, host]);
-    let net = |subnet: u8, host: u8| IpNet::new(at(subnet, host), 24).unwrap();
+    let is_ipv6 = fabric == Fabric::RoutedIpv6;
+    let at = |subnet: u8, host: u8| outer(is_ipv6, network, subnet, host);
+    let net = |subnet: u8, host: u8| subnet_of(at(subnet, host));
     let gateway = &cluster.gateway;
     let of_gateway = match fabric {
         Fabric::SameHost => 3,
-        Fabric::Routed => 4,
+        Fabric::Routed | Fabric::RoutedIpv6 => 4,
     };
     let router = match fabric {
         Fabric::SameHost => {
             connect((node, FABRIC_LINK), (gateway, FABRIC_LINK), FABRIC_MTU).unwrap();
             None
         }
-        Fabric::Routed => {
+        Fabric::Routed | Fabric::RoutedIpv6 => {
             let router = Namespace::router(format!("{}-router", cluster.name)).unwrap();
             connect((node, FABRIC_LINK), (&router, "node"), FABRIC_MTU).unwrap();
             connect((gateway, FABRIC_LINK), (&router, "gateway"), FABRIC_MTU).unwrap();
@@ -244,13 +268,57 @@ fn join_gateway(
     };
     node.add_address(FABRIC_LINK, net(3, 1)).unwrap();
     gateway.add_address(FABRIC_LINK, net(of_gateway, 2)).unwrap();
-    if fabric == Fabric::Routed {
-        let there = net(4, 0);
-        node.add_route(there, FABRIC_LINK, Via::Router(at(3, 254))).unwrap();
-        gateway.add_route(net(3, 0), FABRIC_LINK, Via::Router(at(4, 254))).unwrap();
+    if router.is_some() {
+        node.add_route(net(4, 0).trunc(), FABRIC_LINK, Via::Router(at(3, 254))).unwrap();
+        gateway.add_route(net(3, 0).trunc(), FABRIC_LINK, Via::Router(at(4, 254))).unwrap();
     }
 
     (at(3, 1), at(of_gateway, 2), router)
+}
+
+/// Adds a node that reaches the gateway through `first`, and its pod.
+fn add_further_node(cluster: &mut Cluster, first: &Node, network: u8, number: u8) -> FurtherPod {
+    let at = |host: u8| outer(false, network, 4 + number, host);
+    let name = cluster.name;
+    let namespace = Namespace::router(format!("{name}-node{number}")).unwrap();
+    let link = format!("node{number}");
+    connect((&namespace, FABRIC_LINK), (&first.namespace, &link), FABRIC_MTU).unwrap();
+    namespace.add_address(FABRIC_LINK, subnet_of(at(1))).unwrap();
+    first.namespace.add_address(&link, subnet_of(at(254))).unwrap();
+    namespace
+        .add_route(subnet_of(first.gateway).trunc(), FABRIC_LINK, Via::Router(at(254)))
+        .unwrap();
+    cluster
+        .gateway
+        .add_route(subnet_of(at(0)).trunc(), FABRIC_LINK, Via::Router(first.address))
+        .unwrap();
+
+    let pod = Namespace::new(format!("{name}-pod{number}")).unwrap();
+    let [address, router] = [5, 1].map(|host| IpAddr::from([10, 244, 100 + number, host]));
+    connect((&namespace, CLUSTER_LINK), (&pod, POD_LINK), FABRIC_MTU).unwrap();
+    namespace.add_address(CLUSTER_LINK, subnet_of(router)).unwrap();
+    pod.add_address(POD_LINK, subnet_of(address)).unwrap();
+    pod.add_route("0.0.0.0/0".parse().unwrap(), POD_LINK, Via::Router(router)).unwrap();
+
+    let node = Node { namespace, address: at(1), gateway: first.gateway, router: None };
+    node.add_vxlan(cluster.side.realms.iter().map(|realm| realm.remapped));
+    let pods = vec![subnet_of(address).trunc()];
+    let overlay = cluster.config.overlay.as_mut().unwrap();
+    overlay.nodes.push(NodeSection { address: node.address, pods });
+
+    FurtherPod { namespace: pod, address, _node: node.namespace }
+}
+
+fn outer(is_ipv6: bool, network: u8, subnet: u8, host: u8) -> IpAddr {
+    if is_ipv6 {
+        return [0xfd17, network.into(), subnet.into(), 0, 0, 0, 0, host.into()].into();
+    }
+
+    [172, network, subnet, host].into()
+}
+
+fn subnet_of(address: IpAddr) -> IpNet {
+    IpNet::new(address, if address.is_ipv4() { 24 } else { 64 }).unwrap()
 }
 
 impl Node {
@@ -273,12 +341,4 @@ impl Node {
             ip(namespace, &format!("route add {prefix} via {next_hop} dev vx onlink"));
         }
     }
-}
-
-/// Runs `ip` in a namespace.
-pub(super) fn ip(namespace: &Namespace, arguments: &str) {
-    let mut ip = Command::new(find("ip").unwrap());
-    ip.args(arguments.split(' '));
-
-    assert!(namespace.start(ip).unwrap().wait().unwrap().success(), "ip {arguments}");
 }

@@ -7,7 +7,6 @@
 //! Only the node knows addresses of pods, as in most clouds: what leaves by the uplink has the node's.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
@@ -15,6 +14,7 @@ use strait_lab::Namespace;
 use strait_lab::netlink::{Via, connect};
 
 use super::forward;
+use crate::harness::tools::nft;
 
 /// The link of a node towards the others.
 pub(super) const UPLINK: &str = "uplink";
@@ -120,13 +120,6 @@ pub(crate) fn expose(node: &Namespace, exposed: &[Exposed]) {
          type nat hook prerouting priority dstnat;\n{rules}}}\n}}"
     );
     nft(node, &table);
-}
-
-fn nft(node: &Namespace, rules: &str) {
-    let mut nft = Command::new("nft");
-    nft.arg(rules);
-
-    assert!(node.start(nft).unwrap().wait().unwrap().success(), "{rules}");
 }
 
 fn everything() -> IpNet {
