@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use super::forwarding::{self, Desired, Overlay, VxlanDevice};
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::nftables::{self, Outcome, Ruleset, TABLE};
 use super::pages::Report;
+use super::split_horizon::{self, Neighbours};
 use super::state::{Change, State};
 use crate::plan::{Objects, Plan, plan};
 
@@ -30,6 +32,8 @@ pub(super) struct Agent {
     facts: watch::Sender<Facts>,
     /// Whether the last round left nothing to do.
     is_settled: bool,
+    /// As after the last round: the kernel forgets neighbours that are not used.
+    near_nodes: NearNodes,
 }
 
 /// The result of one round.
@@ -38,6 +42,16 @@ struct Round {
     desired: Desired,
     changed: u64,
     failures: Vec<KernelError>,
+    near_nodes: NearNodes,
+}
+
+/// Nodes on a network in common that are next hops.
+#[derive(Default)]
+struct NearNodes {
+    /// All neighbours on their interfaces.
+    neighbours: Neighbours,
+    /// Those whose MAC addresses are not known.
+    unresolved: BTreeSet<(u32, IpAddr)>,
 }
 
 impl Agent {
@@ -47,7 +61,15 @@ impl Agent {
         report: watch::Sender<Report>,
         facts: watch::Sender<Facts>,
     ) -> Self {
-        Self { settings, kernel, objects: None, report, facts, is_settled: true }
+        Self {
+            settings,
+            kernel,
+            objects: None,
+            report,
+            facts,
+            is_settled: true,
+            near_nodes: NearNodes::default(),
+        }
     }
 
     /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
@@ -70,14 +92,17 @@ impl Agent {
     pub(super) async fn sync(&mut self) {
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
-        let Round { desired: wanted, changed, failures } =
+        let Round { desired: wanted, changed, failures, near_nodes } =
             match within(ROUND_MAX, self.round(&plan)).await {
                 Ok(round) => round,
                 Err(failure) => Round { failures: vec![failure], ..Round::default() },
             };
 
         // Problems of routes may pass by themselves, as when the network of a pod is being created.
-        self.is_settled = failures.is_empty() && wanted.problems.is_empty();
+        // A node that is being resolved is known a moment later, or is not there.
+        let is_resolving = !near_nodes.unresolved.is_subset(&self.near_nodes.unresolved);
+        self.near_nodes = near_nodes;
+        self.is_settled = failures.is_empty() && wanted.problems.is_empty() && !is_resolving;
         let of_objects = plan.problems.iter().map(ToString::to_string);
         let problems: Vec<String> =
             of_objects.chain(wanted.problems.iter().map(ToString::to_string)).collect();
@@ -145,16 +170,44 @@ impl Agent {
             }
         }
         wanted.problems.extend(overlay.err());
-        failures.extend(self.set_ruleset(plan, &wanted.state).await.err());
+        let near_nodes = match self.near_nodes(plan, &wanted.state).await {
+            Ok(near_nodes) => near_nodes,
+            Err(failure) => {
+                failures.push(failure);
+                NearNodes::default()
+            }
+        };
+        failures.extend(self.set_ruleset(plan, &wanted.state, &near_nodes.neighbours).await.err());
 
-        Ok(Round { desired: wanted, changed, failures })
+        Ok(Round { desired: wanted, changed, failures, near_nodes })
+    }
+
+    /// The MAC addresses of the next hops that are nodes on a network in common.
+    async fn near_nodes(&self, plan: &Plan, wanted: &State) -> Result<NearNodes, KernelError> {
+        let hops = split_horizon::near_nodes(plan, wanted);
+        let mut neighbours = self.kernel.resolved(&hops).await?;
+        for hop in &hops {
+            if let Some(mac) = self.near_nodes.neighbours.get(hop) {
+                neighbours.entry(*hop).or_insert(*mac);
+            }
+        }
+        let unresolved = hops.into_iter().filter(|hop| !neighbours.contains_key(hop)).collect();
+
+        Ok(NearNodes { neighbours, unresolved })
     }
 
     /// Writes the nftables table for the prefixes that we route.
-    async fn set_ruleset(&self, plan: &Plan, wanted: &State) -> Result<(), KernelError> {
+    async fn set_ruleset(
+        &self,
+        plan: &Plan,
+        wanted: &State,
+        neighbours: &Neighbours,
+    ) -> Result<(), KernelError> {
         let is_unmasqueraded = self.settings.masquerade_bypass;
         let pods = plan.pods.iter().filter(|_| is_unmasqueraded).map(|prefix| prefix.to_net());
-        let ruleset = Ruleset::new(pods, wanted.routes.keys().map(|key| key.prefix));
+        let remotes = wanted.routes.keys().map(|key| key.prefix);
+        let prefixes_by_node = split_horizon::prefixes_by_node(plan, wanted, neighbours);
+        let ruleset = Ruleset::new(pods, remotes, prefixes_by_node);
         let applied = ruleset.clone();
         let outcome = spawn_blocking(move || applied.apply()).await;
 

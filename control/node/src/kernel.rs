@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::neighbour::NeighbourMessage;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
@@ -23,10 +24,13 @@ use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
 use super::forwarding::{NetworkView, OwnAddress, Reach};
+use super::split_horizon::Neighbours;
 use super::state::{Change, Mac, RouteKey, State, Version};
 use crate::plan::{Hop, Plan};
 
-use message::{forwarding_message, neighbour_message, route_message, rule_message};
+use message::{
+    forwarding_message, neighbour_message, resolution_message, route_message, rule_message,
+};
 pub(super) use overlay::Device;
 
 /// A request that the kernel refuses, or does not answer.
@@ -370,14 +374,9 @@ impl Kernel {
     ) -> Result<(BTreeMap<IpAddr, Mac>, BTreeMap<Mac, IpAddr>), KernelError> {
         let (mut neighbours, mut forwarding) = (BTreeMap::new(), BTreeMap::new());
         for family in [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Bridge] {
-            let request = self.handle.neighbours().get().set_address_family(family);
-            let found = answer(request.execute().try_collect::<Vec<_>>()).await;
-            let found = match found.map_err(KernelError::of("list neighbours")) {
-                Err(error) if is_not_supported(&error.source) => continue,
-                found => found?,
-            };
+            let found = self.neighbours(family).await?;
             for neighbour in found.iter().filter(|found| found.header.ifindex == index) {
-                match message::read_neighbour(neighbour) {
+                match message::read_permanent_neighbour(neighbour) {
                     Some((mac, address)) if family == AddressFamily::Bridge => {
                         forwarding.insert(mac, address);
                     }
@@ -388,6 +387,50 @@ impl Kernel {
         }
 
         Ok((neighbours, forwarding))
+    }
+
+    /// All neighbours on the interfaces of `hops` whose MAC addresses are known. Those of `hops` that are not known are
+    /// being resolved.
+    pub(super) async fn resolved(
+        &self,
+        hops: &BTreeSet<(u32, IpAddr)>,
+    ) -> Result<Neighbours, KernelError> {
+        let mut neighbours = Neighbours::new();
+        if hops.is_empty() {
+            return Ok(neighbours);
+        }
+        let is_of_hop = |index| hops.iter().any(|(device, _)| *device == index);
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            for neighbour in self.neighbours(family).await? {
+                let index = neighbour.header.ifindex;
+                if is_of_hop(index)
+                    && let Some((mac, address)) = message::read_neighbour(&neighbour)
+                {
+                    neighbours.insert((index, address), mac);
+                }
+            }
+        }
+        for (index, address) in hops.iter().filter(|hop| !neighbours.contains_key(hop)) {
+            let mut request = self.handle.neighbours().add(*index, *address).replace();
+            *request.message_mut() = resolution_message(*index, *address);
+            // A node that is not there, or an interface that is gone.
+            drop(answer(request.execute()).await);
+        }
+
+        Ok(neighbours)
+    }
+
+    /// All neighbours of a version, or forwarding entries.
+    async fn neighbours(
+        &self,
+        family: AddressFamily,
+    ) -> Result<Vec<NeighbourMessage>, KernelError> {
+        let request = self.handle.neighbours().get().set_address_family(family);
+        let found = answer(request.execute().try_collect::<Vec<_>>()).await;
+        match found.map_err(KernelError::of("list neighbours")) {
+            Err(error) if is_not_supported(&error.source) => Ok(Vec::new()),
+            found => found,
+        }
     }
 }
 

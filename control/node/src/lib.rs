@@ -30,6 +30,7 @@ mod nftables;
 mod object_watch;
 mod pages;
 pub mod plan;
+mod split_horizon;
 mod state;
 
 use std::process::ExitCode;

@@ -17,6 +17,13 @@
 //!     chain redirects {
 //!         meta nfproto ipv4 @th,192,16 0xa47 counter drop     the destination of the packet that the redirect is about
 //!     }
+//!     chain forward {
+//!         type filter hook forward priority 0;
+//!         ether saddr 0e:53:ac:12:00:02 jump from-0e53ac120002     a node to which prefixes are routed
+//!     }
+//!     chain from-0e53ac120002 {
+//!         ip daddr 10.71.0.0/16 counter reject with icmpx host-unreachable
+//!     }
 //! }
 //! ```
 //!
@@ -26,6 +33,8 @@
 //! - **No redirects.** Where pods and the gateway are on one bridge, the kernel tells pods to send to the gateway
 //!   directly (RFC 792, RFC 4861 section 8.2). A pod that obeys loses its way when the gateway is replaced. The sysctl
 //!   `all/send_redirects` is read-only in a pod, and IPv6 has none.
+//! - **Nothing circles.** What a node sends here is not sent back to it: see [`super::split_horizon`]. A kernel without
+//!   `reject` drops it.
 
 mod message;
 
@@ -38,6 +47,8 @@ use ipnet::IpNet;
 use rtnetlink::sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
 
+use super::split_horizon::PrefixesByNode;
+use super::state::Mac;
 use message::{Batch, Hook, comment_of, expressions};
 
 /// The name of the table, in the family `inet`.
@@ -50,6 +61,7 @@ const POSTROUTING: &str = "postrouting";
 const REMOTES: &str = "remotes";
 const OUTPUT: &str = "output";
 const REDIRECTS: &str = "redirects";
+const FORWARD: &str = "forward";
 
 /// `NETLINK_NETFILTER`.
 const NETLINK_NETFILTER: isize = 12;
@@ -64,6 +76,15 @@ pub(super) struct Ruleset {
     pods: Vec<IpNet>,
     /// The remapped prefixes of remote clusters.
     remotes: Vec<IpNet>,
+    /// Those whose packets must not come from a node.
+    prefixes_by_node: PrefixesByNode,
+}
+
+/// What happens to a packet that would go back.
+#[derive(Clone, Copy)]
+enum Refusal {
+    Reject,
+    Drop,
 }
 
 /// What [`Ruleset::apply`] found.
@@ -74,15 +95,16 @@ pub(super) enum Outcome {
 }
 
 impl Ruleset {
-    /// For packets from `pods` to `remotes`. Prefixes are joined where that changes nothing.
+    /// For packets from `pods` to `remotes`, and from nodes. Prefixes are joined where that changes nothing.
     pub(super) fn new(
         pods: impl Iterator<Item = IpNet>,
         remotes: impl Iterator<Item = IpNet>,
+        prefixes_by_node: PrefixesByNode,
     ) -> Self {
         let [pods, remotes] =
             [pods.collect(), remotes.collect()].map(|all: Vec<_>| IpNet::aggregate(&all));
 
-        Self { pods, remotes }
+        Self { pods, remotes, prefixes_by_node }
     }
 
     fn is_empty(&self) -> bool {
@@ -102,7 +124,13 @@ impl Ruleset {
         if is_right {
             return Ok(Outcome::Unchanged);
         }
-        send(&socket, &self.batch())?;
+        match send(&socket, &self.batch(Refusal::Reject)) {
+            // The kernel has no module for it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                send(&connect()?, &self.batch(Refusal::Drop))?;
+            }
+            outcome => outcome?,
+        }
 
         Ok(Outcome::Written)
     }
@@ -116,7 +144,7 @@ impl Ruleset {
     }
 
     /// The messages of the transaction.
-    fn batch(&self) -> Vec<u8> {
+    fn batch(&self, refusal: Refusal) -> Vec<u8> {
         let mut batch = Batch::new(TABLE);
         // A table that is missing cannot be deleted.
         batch.add_table(None);
@@ -137,9 +165,29 @@ impl Ruleset {
                 batch.add_rule(REMOTES, &expressions::keep_source_if_destination(*remote));
                 batch.add_rule(REDIRECTS, &expressions::drop_redirect_if_destination(*remote));
             }
+            self.add_split_horizon(refusal, &mut batch);
         }
 
         batch.finish()
+    }
+
+    fn add_split_horizon(&self, refusal: Refusal, batch: &mut Batch<'_>) {
+        if self.prefixes_by_node.is_empty() {
+            return;
+        }
+        batch.add_base_chain(FORWARD, "filter", Hook::FORWARD, 0);
+        for (mac, prefixes) in &self.prefixes_by_node {
+            let chain = chain_of(*mac);
+            batch.add_chain(&chain);
+            batch.add_rule(FORWARD, &expressions::jump_if_from(mac.0, &chain));
+            for prefix in prefixes {
+                let rule = match refusal {
+                    Refusal::Reject => expressions::reject_if_destination(*prefix),
+                    Refusal::Drop => expressions::drop_if_destination(*prefix),
+                };
+                batch.add_rule(&chain, &rule);
+            }
+        }
     }
 }
 
@@ -153,8 +201,21 @@ impl fmt::Display for Ruleset {
             texts.join(", ")
         };
 
-        write!(f, "to {}, unmasqueraded from [{}]", list(&self.remotes), list(&self.pods))
+        write!(f, "to {}, unmasqueraded from [{}]", list(&self.remotes), list(&self.pods))?;
+        for (mac, prefixes) in &self.prefixes_by_node {
+            let prefixes: Vec<_> = prefixes.iter().copied().collect();
+            write!(f, ", {} not back to {mac}", list(&prefixes))?;
+        }
+
+        Ok(())
     }
+}
+
+/// The name of the chain for packets from a node.
+fn chain_of(mac: Mac) -> String {
+    let digits: String = mac.0.iter().map(|byte| format!("{byte:02x}")).collect();
+
+    format!("from-{digits}")
 }
 
 /// Removes the table; returns whether there was one.
@@ -232,7 +293,7 @@ mod tests {
         let parse = |text: &&str| text.parse().unwrap();
         let pods = ["10.244.0.0/16", "10.244.1.0/24"];
 
-        Ruleset::new(pods.iter().map(parse), remotes.iter().map(parse))
+        Ruleset::new(pods.iter().map(parse), remotes.iter().map(parse), PrefixesByNode::new())
     }
 
     #[test]

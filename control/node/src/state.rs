@@ -53,7 +53,7 @@ pub(super) enum Version {
 }
 
 /// The MAC address of an Ethernet interface.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Mac(pub(super) [u8; 6]);
 
 /// One request to the kernel.

@@ -1,7 +1,7 @@
 //! Whether the gateway at the other end of the tunnel answers: Liqo's connection check.
 //!
 //! Each gateway sends a PING every interval and answers those of the other with a PONG, in UDP inside
-//! the tunnel. Between two of ours, padded PINGs show how long packets on the path may be, and quick ones follow while
+//! the tunnel. Padded PINGs show how long packets on the path may be. Between two of ours, quick ones follow while
 //! packets are sent and none arrives. The state machine here does no I/O: datagrams, counters, time and randomness are
 //! arguments.
 //!
@@ -45,7 +45,7 @@ pub use liveness::Traffic;
 /// The UDP port on which a gateway listens by default, over IPv4.
 pub const PORT: u16 = 12345;
 
-/// Longest datagram that a stock gateway reads whole, in bytes.
+/// Longest datagram that a stock gateway reads whole, in bytes. It ignores the rest of a longer one, which is padding.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Bytes of the IPv4 and the UDP header in front of a message.
@@ -53,6 +53,9 @@ const HEADER_BYTES: u16 = 28;
 
 /// The most PINGs of the path MTU whose answers are awaited: those of a few rounds.
 const SIZED_PROBES: usize = 64;
+
+/// What tells PINGs apart that are sent at the same time: the digits of a time stamp are nanoseconds.
+const TIME_STEP: Duration = Duration::from_nanos(1);
 
 /// The gain of the jitter estimate (RFC 3550 section 6.4.1).
 const JITTER_GAIN: u32 = 16;
@@ -113,7 +116,7 @@ pub struct Report {
     pub silence_limit: Option<Duration>,
     /// Whether the other end is a gateway of Strait, which repeats nonces. `false` until it answers.
     pub is_strait: bool,
-    /// The longest packet in bytes that reaches the other end, if that is one of ours and connected.
+    /// The longest packet in bytes that reaches the other end, while connected. `None` until a padded PING is answered.
     pub path_mtu: Option<u16>,
     /// Datagrams that the kernel segments arrive damaged at the other end, which is one of ours: send them one by one.
     pub is_gso_harmful: bool,
@@ -158,13 +161,14 @@ pub struct ConnCheck {
     last_round_trip: Option<Duration>,
     report: Report,
     window: Window,
-    /// Of PINGs that only a connected end of ours gets: any other may have waited for a session.
+    /// Of PINGs that only a connected end gets: any other may have waited for a session.
     round_trip: RoundTrip,
     silence: Silence,
-    /// Of a connected end that repeats nonces, as the path MTU.
+    /// Of a connected end that repeats nonces.
     liveness: Option<Liveness>,
     /// When such an end last answered a quick PING.
     last_quick_answer: Option<Instant>,
+    /// Of a connected end.
     path_mtu: Option<PathMtu>,
     /// The newest last.
     sized_probes: VecDeque<SizedProbe>,
@@ -175,9 +179,11 @@ pub struct ConnCheck {
 }
 
 /// A PING that was padded to a length, and is not answered yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct SizedProbe {
     nonce: u64,
+    /// Of no other PING: a stock gateway repeats nothing else.
+    time_stamp: String,
     bytes: u16,
     sent: Instant,
 }
@@ -307,7 +313,7 @@ impl ConnCheck {
         Some(ping.to_bytes())
     }
 
-    /// The padded PINGs that are due, which show what the path carries: none to a stock gateway. Each gets a `nonce`.
+    /// The padded PINGs that are due, which show what the path carries. Each gets a `nonce`, and a time of its own.
     pub fn sized_pings(
         &mut self,
         now: Instant,
@@ -318,15 +324,17 @@ impl ConnCheck {
         let lengths = path_mtu.handle_timeout(now, self.report.latency.unwrap_or_default());
         self.report.path_mtu = path_mtu.get();
         lengths.iter().for_each(|_| self.count_own_packet());
-        let time_stamp = wall_clock.to_string();
 
+        let mut time = wall_clock;
         let ping = |bytes: u16| {
             let nonce = nonce();
+            time = time.saturating_add(TIME_STEP).unwrap_or(time);
+            let time_stamp = time.to_string();
+            let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
             if self.sized_probes.len() == SIZED_PROBES {
                 self.sized_probes.pop_front();
             }
-            self.sized_probes.push_back(SizedProbe { nonce, bytes, sent: now });
-            let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
+            self.sized_probes.push_back(SizedProbe { nonce, time_stamp, bytes, sent: now });
             ping.to_padded_bytes(bytes.saturating_sub(HEADER_BYTES).into())
         };
         lengths.into_iter().map(ping).collect()
@@ -378,9 +386,12 @@ impl ConnCheck {
             }
             self.handle_round_trip(sent, now);
         }
-        if self.report.is_strait && self.report.state == State::Connected {
-            let Settings { mtu, interval, .. } = self.settings;
-            self.path_mtu.get_or_insert_with(|| PathMtu::new(mtu, now));
+        if self.report.state != State::Connected {
+            return Ok(());
+        }
+        let Settings { mtu, interval, .. } = self.settings;
+        self.path_mtu.get_or_insert_with(|| PathMtu::new(mtu, now));
+        if self.report.is_strait {
             let liveness = self.liveness.get_or_insert_with(|| Liveness::new(interval, now));
             liveness.handle_sign_of_life(now);
             liveness.set_loss(self.window.certain_loss(now));
@@ -424,7 +435,11 @@ impl ConnCheck {
 
     /// Whether it answers a padded PING.
     fn handle_sized_pong(&mut self, pong: &Message, now: Instant) -> bool {
-        let place = self.sized_probes.iter().position(|probe| pong.nonce == Some(probe.nonce));
+        let is_of = |probe: &SizedProbe| match pong.nonce {
+            Some(nonce) => nonce == probe.nonce,
+            None => !self.report.is_strait && pong.time_stamp == probe.time_stamp,
+        };
+        let place = self.sized_probes.iter().position(is_of);
         let Some(probe) = place.and_then(|place| self.sized_probes.remove(place)) else {
             return false;
         };

@@ -202,7 +202,9 @@ impl ClusterSource {
                     }
                 }
                 event = self.connectivity_events.next() => {
-                    if let ConnectivityEvent::PathMtu(bytes) = event {
+                    if let ConnectivityEvent::PathMtu { bytes, is_strait } = event {
+                        // With a stock gateway the device does not grow, and a probe is as fast as the Lease.
+                        let bytes = bytes.filter(|_| is_strait);
                         let found = bytes.map_or(ProbedPathMtu::Unknown, ProbedPathMtu::Bytes);
                         self.leadership.handle_path_mtu(found);
                     }

@@ -5,7 +5,7 @@
 //! puts them. The test across a rekey takes more than two minutes: it runs in CI, or with `STRAIT_SLOW=1`.
 
 mod matrix;
-mod partner;
+pub(crate) mod partner;
 
 use std::io::{self, Write};
 use std::net::IpAddr;

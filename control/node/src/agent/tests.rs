@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use futures_util::TryStreamExt as _;
 use ipnet::Ipv4Net;
+use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use strait_host::netlink::fixtures::in_namespace;
 
 use super::super::flags::{OverlaySettings, Vxlan};
 use super::super::forwarding::{Path, PathProblem};
+use super::super::split_horizon::PrefixesByNode;
 use super::super::state::Mac;
 use super::*;
 use crate::plan::{Hop, Places};
@@ -125,12 +127,43 @@ fn two_thousand_prefixes_fit_into_the_nftables_table() {
         let remotes = (0..2_000_u32).map(|n| format!("10.{}.{}.0/24", n / 128, 2 * (n % 128)));
         let remotes = remotes.map(|text| text.parse().unwrap());
         let pods = ["10.244.0.0/16".parse().unwrap()];
-        let ruleset = Ruleset::new(pods.into_iter(), remotes);
+        let ruleset = Ruleset::new(pods.into_iter(), remotes, PrefixesByNode::new());
 
         assert_eq!(ruleset.apply().unwrap(), Outcome::Written);
         assert_eq!(ruleset.apply().unwrap(), Outcome::Unchanged);
         assert!(nftables::remove().unwrap());
         assert!(!nftables::remove().unwrap());
+    });
+}
+
+#[test]
+fn a_near_node_is_known_by_its_neighbour() {
+    in_world(async |world| {
+        let mut agent = world.agent("strait-vxlan", 8483);
+        let (uplink, node) = (world.index("uplink").await, ip("172.18.2.1"));
+        let round = world.run(&agent, &plan_to(near())).await;
+        assert_eq!(round.near_nodes.unresolved, [(uplink, node)].into());
+        let known: Vec<_> = world.handle.neighbours().get().execute().try_collect().await.unwrap();
+        let destination =
+            NeighbourAttribute::Destination(NeighbourAddress::Inet([172, 18, 2, 1].into()));
+        let is_asked = known.iter().any(|found| found.attributes.contains(&destination));
+        assert!(is_asked, "the kernel resolves it: {known:?}");
+
+        let neighbour = world.handle.neighbours().add(uplink, node).link_layer_address(&[2; 6]);
+        neighbour.replace().execute().await.unwrap();
+        agent.near_nodes = world.run(&agent, &plan_to(near())).await.near_nodes;
+        assert_eq!(agent.near_nodes.neighbours.get(&(uplink, node)), Some(&Mac([2; 6])));
+
+        // The kernel forgets it.
+        let down = LinkUnspec::new_with_index(uplink).down().build();
+        let up = LinkUnspec::new_with_index(uplink).up().build();
+        for change in [down, up] {
+            world.handle.link().change(change).execute().await.unwrap();
+        }
+        world.add_route("172.18.2.1/32", None).await;
+        let near_nodes = world.run(&agent, &plan_to(near())).await.near_nodes;
+        assert_eq!(near_nodes.neighbours.get(&(uplink, node)), Some(&Mac([2; 6])));
+        assert!(near_nodes.unresolved.is_empty());
     });
 }
 

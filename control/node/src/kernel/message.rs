@@ -169,9 +169,26 @@ fn to_neighbour(address: IpAddr) -> NeighbourAddress {
     }
 }
 
+/// Has the kernel resolve a neighbour, as for a packet to it (`NTF_USE`).
+pub(super) fn resolution_message(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut neighbour = neighbour_message(index, address);
+    neighbour.header.flags = NeighbourFlags::Use;
+
+    neighbour
+}
+
 /// A permanent neighbour or forwarding entry; `None` for one that the kernel has learned.
+pub(super) fn read_permanent_neighbour(neighbour: &NeighbourMessage) -> Option<(Mac, IpAddr)> {
+    let is_permanent = neighbour.header.state == NeighbourState::Permanent;
+
+    is_permanent.then(|| read_neighbour(neighbour)).flatten()
+}
+
+/// A neighbour or forwarding entry; `None` while the MAC address is not known.
 pub(super) fn read_neighbour(neighbour: &NeighbourMessage) -> Option<(Mac, IpAddr)> {
-    if neighbour.header.state != NeighbourState::Permanent {
+    use NeighbourState::{Failed, Incomplete, Noarp};
+
+    if matches!(neighbour.header.state, Failed | Incomplete | Noarp) {
         return None;
     }
     let (mut mac, mut address) = (None, None);

@@ -114,6 +114,7 @@ impl<'a> Batch<'a> {
 pub(super) struct Hook(u32);
 
 impl Hook {
+    pub(super) const FORWARD: Self = Self(2);
     pub(super) const OUTPUT: Self = Self(3);
     pub(super) const POSTROUTING: Self = Self(4);
 }
@@ -188,11 +189,16 @@ pub(super) mod expressions {
     const VERDICT: u32 = 0;
     const REGISTER: u32 = 1;
 
-    /// `NFT_META_NFPROTO`, `NFT_META_L4PROTO`.
+    /// `NFT_META_IIFTYPE`, `NFT_META_NFPROTO`, `NFT_META_L4PROTO`.
+    const INTERFACE_TYPE: u32 = 8;
     const FAMILY: u32 = 15;
     const PROTOCOL: u32 = 16;
 
-    /// `NFT_PAYLOAD_NETWORK_HEADER`, `NFT_PAYLOAD_TRANSPORT_HEADER`.
+    /// `ARPHRD_ETHER`.
+    const ETHERNET: u16 = 1;
+
+    /// `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER`, `NFT_PAYLOAD_TRANSPORT_HEADER`.
+    const LINK_HEADER: u32 = 0;
     const NETWORK_HEADER: u32 = 1;
     const TRANSPORT_HEADER: u32 = 2;
 
@@ -228,6 +234,26 @@ pub(super) mod expressions {
     /// Redirects about packets to `prefix` are counted and dropped.
     pub(in super::super) fn drop_redirect_if_destination(prefix: IpNet) -> Vec<u8> {
         [matches(prefix, Field::Redirected), counter(), drop()].concat()
+    }
+
+    /// Packets from the Ethernet address `mac` continue in `chain`.
+    pub(in super::super) fn jump_if_from(mac: [u8; 6], chain: &str) -> Vec<u8> {
+        let is_ethernet = [meta(INTERFACE_TYPE), equals(&ETHERNET.to_ne_bytes())].concat();
+
+        [is_ethernet, payload(LINK_HEADER, 6, 6), equals(&mac), jump(chain)].concat()
+    }
+
+    /// Packets to `prefix` are counted, and their senders get an ICMP error "host unreachable".
+    pub(in super::super) fn reject_if_destination(prefix: IpNet) -> Vec<u8> {
+        // `NFT_REJECT_ICMPX_UNREACH`, `NFT_REJECT_ICMPX_HOST_UNREACH`.
+        let reject = expression("reject", &[number(1, 2), attribute(2, &[2])]);
+
+        [matches(prefix, Field::Destination), counter(), reject].concat()
+    }
+
+    /// Packets to `prefix` are counted and dropped.
+    pub(in super::super) fn drop_if_destination(prefix: IpNet) -> Vec<u8> {
+        [matches(prefix, Field::Destination), counter(), drop()].concat()
     }
 
     /// Ends the rule unless an address of the packet is in the prefix.

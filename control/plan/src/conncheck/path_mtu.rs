@@ -3,15 +3,14 @@
 //! Every half second a small packet and one of the largest length that passes are sent. If only the small one is
 //! answered, packets of several lengths follow together, in two rounds or more, until the largest that passes is known.
 //! Loss alone changes nothing: the largest length has to fail five times in a row, while smaller packets are answered.
-//! Every five seconds larger ones are tried. No ICMP error is needed.
+//! The small ones are padded as well, so an end that answers no padded packet shows nothing about the path. Every five
+//! seconds larger ones are tried. No ICMP error is needed.
 
 use std::time::{Duration, Instant};
 
-/// The shortest length of interest, in bytes: every host accepts it (RFC 791 section 3.1).
+/// The length of a small packet, in bytes: every host accepts it (RFC 791 section 3.1). No shorter one is found, as this
+/// shows that the path works (`BASE_PLPMTU` of RFC 8899 section 5.1.2).
 const LEAST: u16 = 576;
-
-/// The length that stands for a packet without padding.
-const SMALL: u16 = 0;
 
 /// The tunnel pads packets to a multiple of so many bytes: no other lengths differ on the path.
 const STEP: u16 = 16;
@@ -106,7 +105,7 @@ impl PathMtu {
         self.due
     }
 
-    /// The lengths of the packets to send, in bytes; one that is shorter than its content stands for no padding.
+    /// The lengths of the packets to send, in bytes.
     pub(super) fn handle_timeout(&mut self, now: Instant, round_trip: Duration) -> Vec<u16> {
         if now < self.due {
             return Vec::new();
@@ -120,7 +119,7 @@ impl PathMtu {
             }
             Phase::Waiting => {
                 self.phase = Phase::Checking { is_small_answered: false };
-                vec![SMALL, self.largest]
+                vec![LEAST, self.largest]
             }
             Phase::Checking { is_small_answered: true } => {
                 self.search(Search::new(LEAST, self.largest))
@@ -183,7 +182,7 @@ impl PathMtu {
     /// Starts the next round of `search`.
     fn search(&mut self, search: Search) -> Vec<u16> {
         let tried = search.lengths(self.limit);
-        let sent = [SMALL, self.largest, self.largest].into_iter().chain(tried.iter().copied());
+        let sent = [LEAST, self.largest, self.largest].into_iter().chain(tried.iter().copied());
         let mut sent: Vec<_> = sent.collect();
         // A datagram may leave together with longer ones before it, and is lost with them.
         sent.sort_unstable();
@@ -285,7 +284,7 @@ mod tests {
                 for (_, bytes) in answers.extract_if(.., |(at, _)| *at <= self.now) {
                     self.path_mtu.handle_answer(bytes, self.now);
                 }
-                let mut before = SMALL;
+                let mut before = 0;
                 for bytes in self.path_mtu.handle_timeout(self.now, self.round_trip) {
                     self.sent.push(bytes);
                     // A shorter datagram may share a send with the one before (UDP segmentation offload).
@@ -338,6 +337,38 @@ mod tests {
             });
             prop_assert_eq!(world.path_mtu.get(), Some(1340));
         }
+
+        /// The path changes before, while packets are lost, also all of them, and answers are late.
+        #[test]
+        fn the_length_is_found_after_any_disturbance(
+            limit in 600_u16..9_000,
+            disturbances in prop::collection::vec((0..9_000_u16, 0..=100_u8, 0..400_u64), 0..6),
+            losses in prop::collection::vec(0..100_u8, 500),
+            passes in LEAST..9_000,
+        ) {
+            let mut world = World::new(limit, u16::MAX);
+            let mut losses = losses.into_iter().cycle();
+            for (passes, loss, round_trip_ms) in disturbances {
+                world.passes = passes;
+                world.round_trip = Duration::from_millis(round_trip_ms);
+                let is_lost = || losses.next().is_some_and(|random| random < loss);
+                world.run(Duration::from_secs(9), is_lost, |_| false);
+                prop_assert!(world.path_mtu.get().is_none_or(|found| (LEAST..=limit).contains(&found)));
+            }
+
+            world.passes = passes;
+            world.run(Duration::from_secs(30), || false, |_| false);
+            prop_assert_eq!(world.path_mtu.get(), Some(findable(limit, passes)));
+        }
+    }
+
+    #[test]
+    fn an_end_without_padded_answers_is_not_searched() {
+        let mut world = World::new(1340, LEAST - 1);
+        world.run(Duration::from_secs(60), || false, |_| false);
+
+        assert_eq!(world.path_mtu.get(), None);
+        assert!(world.sent.len() < 250, "{}", world.sent.len());
     }
 
     #[test]

@@ -82,9 +82,10 @@ impl Pair {
     }
 }
 
-/// The answer of a stock gateway to a PING: the fields it knows, the time in its own format.
+/// The answer of a stock gateway to a PING: the fields it knows, of the bytes that it reads.
 fn stock_answer(ping: &[u8]) -> Vec<u8> {
-    let ping: Value = serde_json::from_slice(ping).unwrap();
+    let read = ping.len().min(MESSAGE_BYTES_MAX);
+    let ping: Value = serde_json::from_slice(&ping[..read]).unwrap();
 
     json!({"clusterID": ping["clusterID"], "msgType": "PONG", "timeStamp": ping["timeStamp"]})
         .to_string()
@@ -331,25 +332,46 @@ impl Pair {
 }
 
 #[test]
-fn a_path_mtu_is_reported_between_ours() {
-    let mut pair = Pair::new();
-    for (passes, path_mtu) in [(9000, 1340), (1300, 1296), (700, 688), (9000, 1340)] {
-        pair.run(Duration::from_secs(10), passes, Pair::answer);
+fn a_path_mtu_is_reported_with_either_gateway() {
+    let ours: fn(&mut Pair, &[u8]) -> Vec<u8> = Pair::answer;
+    for (answer, is_strait) in [(ours, true), (|_, ping| stock_answer(ping), false)] {
+        let mut pair = Pair::new();
+        for (passes, path_mtu) in [(9000, 1340), (1300, 1296), (700, 688), (9000, 1340)] {
+            pair.run(Duration::from_secs(10), passes, answer);
 
-        assert_eq!(pair.client.report().path_mtu, Some(path_mtu));
+            let report = pair.client.report();
+            assert_eq!((report.path_mtu, report.is_strait), (Some(path_mtu), is_strait));
+        }
+
+        pair.run(Duration::from_secs(30), 0, answer);
+        assert_eq!(pair.client.report().path_mtu, None);
     }
-
-    pair.run(Duration::from_secs(30), 0, Pair::answer);
-    assert_eq!(pair.client.report().path_mtu, None);
 }
 
 #[test]
-fn a_stock_gateway_gets_no_padded_ping() {
+fn unanswered_padding_tells_nothing_of_the_path() {
     let mut pair = Pair::new();
 
-    let longest = pair.run(Duration::from_secs(30), 9000, |_, ping| stock_answer(ping));
-    assert!(longest < 200, "{longest}");
+    let longest = pair.run(Duration::from_secs(30), 500, |_, ping| stock_answer(ping));
+
+    let report = pair.client.report();
+    assert_eq!((report.state, report.path_mtu, longest), (State::Connected, None, 1340));
+}
+
+#[test]
+fn a_sized_answer_counts_for_its_ping_only() {
+    let mut pair = Pair::new();
+    let ping = pair.next_ping(1);
+    assert_eq!(pair.hear(&stock_answer(&ping)), Reaction::Heard);
+    let sized = pair.client.sized_pings(pair.now, pair.wall_clock, || 2);
+    let [small, large] = &sized[..] else { panic!("{sized:?}") };
+
+    assert_eq!(pair.hear(&stock_answer(small)), Reaction::Heard);
     assert_eq!(pair.client.report().path_mtu, None);
+    let again = pair.hear(&stock_answer(small));
+    assert_eq!(again, Reaction::Ignored(Ignored::Unexpected));
+    assert_eq!(pair.hear(&stock_answer(large)), Reaction::Heard);
+    assert_eq!(pair.client.report().path_mtu, Some(1340));
 }
 
 #[test]

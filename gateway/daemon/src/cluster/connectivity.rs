@@ -15,8 +15,8 @@ pub(crate) enum ConnectivityEvent {
     /// The remote gateway is silent, or still is while the connection is not lost.
     Silence,
     /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
-    /// `None`: the remote gateway is not one of Strait, so the length is not known.
-    PathMtu(Option<u16>),
+    /// `None`: not known, as that gateway was replaced by one that is not of Strait and has not answered a padded probe.
+    PathMtu { bytes: Option<u16>, is_strait: bool },
     /// Whether datagrams that the kernel segments arrive damaged at the remote gateway, if that has changed.
     GsoHarm(bool),
 }
@@ -28,11 +28,12 @@ pub(super) struct ConnectivityEvents {
     /// As in the last report.
     suspicions: u32,
     silences: u32,
-    /// The last path MTU that was returned.
+    /// The last path MTU that was returned, and whether it is of a gateway of Strait.
     path_mtu: Option<u16>,
+    is_strait: bool,
     /// The last harm of segmentation that was returned.
     is_gso_harmful: bool,
-    /// The path MTU by the previous leader, which was not returned yet.
+    /// The path MTU to a gateway of Strait by the previous leader, which was not returned yet.
     inherited: Option<u16>,
 }
 
@@ -46,12 +47,13 @@ impl ConnectivityEvents {
             suspicions,
             silences,
             path_mtu: None,
+            is_strait: false,
             inherited: None,
             is_gso_harmful: false,
         }
     }
 
-    /// The previous leader has found that packets of `path_mtu` bytes arrive.
+    /// The previous leader has found that packets of `path_mtu` bytes arrive at a gateway of Strait.
     pub(super) const fn inherit(&mut self, path_mtu: u16) {
         self.inherited = Some(path_mtu);
     }
@@ -78,18 +80,21 @@ impl ConnectivityEvents {
 
     fn handle_path_mtu(&mut self, report: &Report) -> Option<ConnectivityEvent> {
         let inherited = self.inherited.take();
-        let path_mtu = match report.path_mtu {
-            None if report.is_strait || report.state != State::Connected => {
-                inherited.or(self.path_mtu)
-            }
-            found => found,
+        let (bytes, is_strait) = match report.path_mtu {
+            Some(found) => (Some(found), report.is_strait),
+            None if report.is_strait || report.state != State::Connected => match inherited {
+                Some(inherited) => (Some(inherited), true),
+                None => (self.path_mtu, self.is_strait),
+            },
+            None => (self.path_mtu.filter(|_| !self.is_strait), false),
         };
-        if path_mtu == self.path_mtu && inherited.is_none() {
+        let is_known = (bytes, is_strait) == (self.path_mtu, self.is_strait);
+        if is_known && inherited.is_none() {
             return None;
         }
-        self.path_mtu = path_mtu;
+        (self.path_mtu, self.is_strait) = (bytes, is_strait);
 
-        Some(ConnectivityEvent::PathMtu(path_mtu))
+        Some(ConnectivityEvent::PathMtu { bytes, is_strait })
     }
 
     /// The next event of `report`, which may stand for several reports.
@@ -159,9 +164,15 @@ mod tests {
         let answering = report(State::Connected, true, None);
         let ours = report(State::Connected, true, Some(1296));
         let stock = report(State::Connected, false, None);
-        let path_mtu = |bytes| Some(ConnectivityEvent::PathMtu(bytes));
+        let probed_stock = report(State::Connected, false, Some(1296));
+        let path_mtu = |bytes| Some(ConnectivityEvent::PathMtu { bytes, is_strait: true });
+        let stock_path_mtu = |bytes| Some(ConnectivityEvent::PathMtu { bytes, is_strait: false });
 
-        for (later, expected) in [(ours, path_mtu(Some(1296))), (stock, path_mtu(None))] {
+        for (later, expected) in [
+            (ours, path_mtu(Some(1296))),
+            (stock, stock_path_mtu(None)),
+            (probed_stock, stock_path_mtu(Some(1296))),
+        ] {
             let mut events = ConnectivityEvents::new(reports.clone());
             assert_eq!(events.handle_path_mtu(&silent), None);
 
@@ -171,6 +182,25 @@ mod tests {
             assert_eq!(events.handle_path_mtu(&later), expected);
             assert_eq!(events.handle_path_mtu(&later), None);
         }
+    }
+
+    #[test]
+    fn a_stock_gateways_path_mtu_outlasts_silence() {
+        let (_sender, reports) = watch::channel(Report::default());
+        let mut events = ConnectivityEvents::new(reports);
+        let mut events_of = |state, is_strait, path_mtu| {
+            events.handle_path_mtu(&Report { state, is_strait, path_mtu, ..Report::default() })
+        };
+        let event =
+            |bytes, is_strait| Some(ConnectivityEvent::PathMtu { bytes: Some(bytes), is_strait });
+
+        assert_eq!(events_of(State::Connected, false, None), None);
+        assert_eq!(events_of(State::Connected, false, Some(1296)), event(1296, false));
+        assert_eq!(events_of(State::Lost, false, None), None);
+        assert_eq!(events_of(State::Connected, false, None), None);
+        assert_eq!(events_of(State::Connected, false, Some(1340)), event(1340, false));
+        // It is replaced by one of ours.
+        assert_eq!(events_of(State::Connected, true, Some(1340)), event(1340, true));
     }
 
     #[test]

@@ -26,24 +26,24 @@ impl Service {
                 }
                 self.gateway.set_gso(!is_harmful);
             }
-            ConnectivityEvent::PathMtu(path_mtu) => {
+            ConnectivityEvent::PathMtu { bytes, is_strait } => {
                 // Before the device grows: senders of longer packets get an ICMP error until a probe of that length was
                 // answered.
-                self.paths.set_probed(path_mtu);
+                self.paths.set_probed(bytes);
                 if self.source.grows_mtu() {
-                    self.fit_device_mtu(path_mtu.is_some()).await;
+                    self.fit_device_mtu(is_strait && bytes.is_some()).await;
                 }
             }
         }
     }
 
-    /// Gives the device the MTU that the underlay has room for if the length of packets `is_probed`, and otherwise the
-    /// configured one again. An MTU that the host has set stays.
-    async fn fit_device_mtu(&mut self, is_probed: bool) {
+    /// Gives the device the MTU that the underlay has room for if it `may_grow`, and otherwise the configured one again.
+    /// An MTU that the host has set stays.
+    async fn fit_device_mtu(&mut self, may_grow: bool) {
         let Some(configured) = self.config.mtu_bytes else { return };
-        let wanted = if is_probed && self.mtu_bytes == configured {
+        let wanted = if may_grow && self.mtu_bytes == configured {
             self.underlay_mtu().await.max(configured)
-        } else if !is_probed && self.grown_mtu == Some(self.mtu_bytes) {
+        } else if !may_grow && self.grown_mtu == Some(self.mtu_bytes) {
             configured
         } else {
             return;

@@ -266,7 +266,7 @@ pub(crate) fn last_handshake(cluster: &Cluster) -> String {
 }
 
 /// The program, with its device up in the gateway of Milan and its socket open.
-fn start(installed: &Installed, clusters: &TwoClusters, interface: &str) -> Process {
+pub(crate) fn start(installed: &Installed, clusters: &TwoClusters, interface: &str) -> Process {
     let Installed { partner, program } = installed;
     let gateway = &clusters.milan.gateway;
     let log = clusters.scratch.path().join("partner.log");
@@ -286,7 +286,7 @@ fn start(installed: &Installed, clusters: &TwoClusters, interface: &str) -> Proc
 }
 
 /// Milan's gateway as Liqo would set it up: incoming interface first, then addresses.
-fn remap_with_nftables(milan: &Cluster, rome: &Cluster, interface: &str) {
+pub(crate) fn remap_with_nftables(milan: &Cluster, rome: &Cluster, interface: &str) {
     let gateway = &milan.gateway;
     let (real, remapped) = (rome.side.realms[0].pods, milan.side.realms[0].remapped);
     let rules = format!(
@@ -323,7 +323,8 @@ fn socket_of(interface: &str) -> PathBuf {
     fs::canonicalize("/var/run").unwrap().join("wireguard").join(format!("{interface}.sock"))
 }
 
-fn interface_name() -> String {
+/// Of no other device on this machine.
+pub(crate) fn interface_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
 
     format!("st{}n{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

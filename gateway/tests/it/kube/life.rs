@@ -17,6 +17,7 @@ use strait_wg::PrivateKey;
 use crate::harness::kernel::run;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
+use crate::kube::black_hole::filter_errors_and_fragments;
 use crate::kube::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
 use crate::kube::observed::{assert_observed, assert_only_read_from_outside};
 use crate::kube::peering::{Peering, alone};
@@ -295,13 +296,7 @@ fn a_black_hole_heals_within_two_seconds() {
                 router.set_mtu(cluster.name, mtu_bytes).unwrap();
             }
         };
-        let errors = "table ip6 lost { chain leaving { type filter hook output priority 0; \
-            icmpv6 type packet-too-big drop; }; }";
-        run(router, "nft", &[errors]);
-        let fragments = "table ip lost { chain arriving { type filter hook prerouting priority -500; \
-            ip frag-off & 0x3fff != 0 drop; }; }";
-        run(&rome.gateway, "nft", &[fragments]);
-        run(&milan.gateway, "nft", &[fragments]);
+        filter_errors_and_fragments(&peering.clusters);
         wait_for_path_mtu(&peering, "1420", PATIENCE);
 
         set_mtu(1300);

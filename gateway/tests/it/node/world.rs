@@ -227,6 +227,17 @@ impl World {
         connect((&self.pods[node - 1], "spare"), (&self.nodes[node - 1], name), MTU).unwrap();
     }
 
+    /// Until a node knows by which MAC address the node of the gateway sends.
+    pub(crate) fn wait_for_split_horizon(&self, node: usize) {
+        let is_known = || {
+            let log = self.log(node);
+            let mut tables = log.lines().filter(|line| line.contains("wrote the nftables table"));
+            Ok(tables.next_back().is_some_and(|table| table.contains("not back to")))
+        };
+        wait_until(format!("node-{node} knows the gateway's node"), PATIENCE, is_known)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log(node)));
+    }
+
     /// Until packets for the first prefix go this way from a node.
     pub(crate) fn wait_for_way(&self, node: usize, way: &'static str) {
         wait_until(format!("node-{node} goes by {way}"), PATIENCE, || {
