@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use remap::Prefix;
+use strait_api::vxlan;
 
 use super::flags::{OverlaySettings, Vxlan};
 use super::state::{Mac, RouteKey, State, Target, Version};
@@ -358,25 +359,11 @@ fn keep_next_hop(target: Target, vxlan: Option<VxlanDevice>, found: &State, stat
 }
 
 impl Mac {
-    /// The MAC address of the VXLAN device of the node with this address. All nodes compute the same.
-    ///
-    /// The first byte marks it as locally administered. All bytes of an IPv6 address count, so that any two addresses
-    /// of one network differ.
+    /// The MAC address of the VXLAN device of the node with this address.
     pub(super) fn of_node(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(address) => {
-                let [a, b, c, d] = address.octets();
-                Self([0x0e, 0x53, a, b, c, d])
-            }
-            IpAddr::V6(address) => {
-                let [_, _, _, a, b, c, d, e] = hash(address).to_be_bytes();
-                Self([0x06, a, b, c, d, e])
-            }
-        }
+        Self(vxlan::station(address))
     }
-}
 
-impl Mac {
     /// The link-local address that an interface gives itself (RFC 4291 appendix A).
     fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
@@ -384,14 +371,6 @@ impl Mac {
 
         Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(u64::from_be_bytes(half)))
     }
-}
-
-/// FNV-1a (the 64-bit parameters of draft-eastlake-fnv): not secure against chosen input, but who chooses the addresses
-/// of nodes controls the cluster.
-fn hash(address: Ipv6Addr) -> u64 {
-    address.octets().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 impl PathProblem {
