@@ -1,6 +1,7 @@
 //! A running contestant: the topology of the demo with gateways of one implementation.
 
 mod congestion;
+mod node;
 mod overlay;
 mod usage;
 mod version;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use strait_io::Offload;
 use strait_lab::Layout;
 use strait_lab::Namespace;
@@ -27,6 +29,7 @@ use strait_lab::wait_until;
 use strait_wg::Engine;
 
 pub(crate) use congestion::CongestionControl;
+pub(crate) use node::Nodes;
 pub(crate) use usage::Usage;
 
 /// Number of devices created so far.
@@ -37,13 +40,23 @@ static DEVICES: AtomicU32 = AtomicU32::new(0);
 pub(crate) enum Kind {
     /// No tunnel: the kernel routes and remaps.
     Plain,
-    /// The program, and its engine.
-    Strait(PathBuf, Engine),
+    /// The program, its engine and its edge.
+    Strait(PathBuf, Engine, Edge),
     /// The kernel's WireGuard.
     Wireguard,
     WireguardGo(PathBuf),
     BoringtunCli(PathBuf),
     GotatunCli(PathBuf),
+}
+
+/// Where strait gets the packets of pods from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Edge {
+    /// A TUN device
+    #[default]
+    Device,
+    /// UDP sockets; only behind a node
+    Overlay,
 }
 
 /// In bytes.
@@ -86,14 +99,17 @@ pub(crate) struct Variation {
     /// The kill switches of strait.
     pub(crate) offload: Offload,
     pub(crate) mtu: Mtu,
+    /// The nodes between pods and gateways, joined with the gateways by VXLAN, if there are any.
+    pub(crate) nodes: Option<Nodes>,
 }
 
 impl Kind {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Strait(_, Engine::Native) => "strait",
-            Self::Strait(_, Engine::Boringtun) => "strait-boringtun",
+            Self::Strait(_, _, Edge::Overlay) => "strait-overlay",
+            Self::Strait(_, Engine::Native, _) => "strait",
+            Self::Strait(_, Engine::Boringtun, _) => "strait-boringtun",
             Self::Wireguard => "wireguard",
             Self::WireguardGo(_) => "wireguard-go",
             Self::BoringtunCli(_) => "boringtun-cli",
@@ -106,6 +122,17 @@ impl Kind {
         matches!(self, Self::Strait(..) | Self::WireguardGo(_))
     }
 
+    const fn edge(&self) -> Edge {
+        match self {
+            Self::Strait(_, _, edge) => *edge,
+            Self::Plain
+            | Self::Wireguard
+            | Self::WireguardGo(_)
+            | Self::BoringtunCli(_)
+            | Self::GotatunCli(_) => Edge::Device,
+        }
+    }
+
     /// Whether it has gateways.
     pub(crate) const fn is_a_tunnel(&self) -> bool {
         !matches!(self, Self::Plain)
@@ -116,7 +143,7 @@ impl Kind {
         match self {
             Self::Plain | Self::Wireguard => version::of(Path::new("uname"), &["-r"]),
             Self::WireguardGo(program) => version::of_go(program),
-            Self::Strait(program, _) | Self::BoringtunCli(program) | Self::GotatunCli(program) => {
+            Self::Strait(program, ..) | Self::BoringtunCli(program) | Self::GotatunCli(program) => {
                 version::of(program, &["--version"])
             }
         }
@@ -126,6 +153,8 @@ impl Kind {
 /// Two connected gateways of one kind.
 pub(crate) struct Contestant {
     clusters: TwoClusters,
+    /// Between pods and gateways, if there are any.
+    nodes: Vec<Namespace>,
     congestion_control: CongestionControl,
     /// Gateways of other implementations: milan's, then rome's.
     processes: Vec<Process>,
@@ -149,12 +178,15 @@ impl Contestant {
     ) -> anyhow::Result<Self> {
         let layout = Layout::equal().without_ipv6().with_mtu(variation.mtu.path.into());
         let clusters = TwoClusters::new(&layout)?;
-        let (processes, sockets) = (Vec::new(), Vec::new());
-        let mut contestant = Self { clusters, congestion_control, processes, sockets };
+        let (nodes, processes, sockets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut contestant = Self { clusters, nodes, congestion_control, processes, sockets };
+        if let Some(nodes) = variation.nodes {
+            contestant.insert_nodes(kind.edge(), nodes, variation.mtu)?;
+        }
 
         match kind {
             Kind::Plain => contestant.start_plain()?,
-            Kind::Strait(binary, engine) => {
+            Kind::Strait(binary, engine, _) => {
                 contestant.start_strait(binary, *engine, variation)?;
             }
             Kind::Wireguard => contestant.start_wireguard(None, variation)?,
@@ -214,6 +246,15 @@ impl Contestant {
     /// CPU seconds that both gateways have used.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.usage().iter().map(|usage| usage.cpu_seconds).sum()
+    }
+
+    fn insert_nodes(&mut self, edge: Edge, nodes: Nodes, mtu: Mtu) -> anyhow::Result<()> {
+        let TwoClusters { milan, rome, .. } = &mut self.clusters;
+        for cluster in [milan, rome] {
+            self.nodes.push(node::insert(cluster, edge, nodes, mtu.path)?);
+        }
+
+        Ok(())
     }
 
     fn start_plain(&self) -> anyhow::Result<()> {

@@ -10,13 +10,16 @@ use std::process::{Command, Stdio};
 use strait_lab::process;
 use strait_wg::Engine;
 
-use crate::contestant::{self, Kind};
+use crate::contestant::{self, Edge, Kind};
 
-const FOLDER: &str = "target/peers";
-const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
+/// Strait with nodes in place of a device.
+pub(crate) const OVERLAY: &str = "strait-overlay";
 
-/// All contestants, available or not.
-pub(crate) const NAMES: [&str; 7] = [
+/// The contestants of the comparison with nodes.
+pub(crate) const WITH_NODES: [&str; 4] = ["plain", "strait", OVERLAY, "wireguard-go"];
+
+/// The contestants of the comparison without nodes.
+pub(crate) const WITHOUT_NODES: [&str; 7] = [
     "plain",
     "strait",
     "strait-boringtun",
@@ -26,16 +29,33 @@ pub(crate) const NAMES: [&str; 7] = [
     "gotatun-cli",
 ];
 
-/// The available contestants of `names`, or of all if `names` is empty.
-pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
-    let wanted =
-        NAMES.into_iter().filter(|name| names.is_empty() || names.iter().any(|n| n == name));
+const FOLDER: &str = "target/peers";
+const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
+
+/// All contestants, available or not.
+pub(crate) const NAMES: [&str; 8] = [
+    "plain",
+    "strait",
+    OVERLAY,
+    "strait-boringtun",
+    "wireguard",
+    "wireguard-go",
+    "boringtun-cli",
+    "gotatun-cli",
+];
+
+/// The available contestants of `names`, in the order of [`NAMES`].
+pub(crate) fn available(strait: &Path, names: &[&str]) -> Vec<Kind> {
+    let wanted = NAMES.into_iter().filter(|name| names.contains(name));
     let mut kinds = Vec::new();
     for name in wanted {
         let kind = match name {
             "plain" => Some(Kind::Plain),
-            "strait" => Some(Kind::Strait(strait.to_owned(), Engine::Native)),
-            "strait-boringtun" => Some(Kind::Strait(strait.to_owned(), Engine::Boringtun)),
+            "strait" => Some(Kind::Strait(strait.to_owned(), Engine::Native, Edge::Device)),
+            OVERLAY => Some(Kind::Strait(strait.to_owned(), Engine::Native, Edge::Overlay)),
+            "strait-boringtun" => {
+                Some(Kind::Strait(strait.to_owned(), Engine::Boringtun, Edge::Device))
+            }
             "wireguard" => contestant::kernel_has_wireguard().then_some(Kind::Wireguard),
             "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
             "boringtun-cli" => installed(name, name).map(Kind::BoringtunCli),

@@ -36,7 +36,7 @@ use clap::Parser;
 use strait_lab::privilege;
 use strait_wg::Engine;
 
-use contestant::{CongestionControl, Kind, Mtu};
+use contestant::{CongestionControl, Edge, Kind, Mtu, Nodes};
 use measure::{Plan, Scope};
 use pairs::Comparison;
 use progress::Progress;
@@ -64,6 +64,12 @@ struct Args {
     /// Pairs of the engines native and boringtun
     #[arg(long, requires = "pairs", conflicts_with_all = ["against", "engine"])]
     engines: bool,
+    /// Pairs of the edges overlay and device
+    #[arg(long, requires_all = ["pairs", "nodes"], conflicts_with_all = ["against", "engines", "edge"])]
+    edges: bool,
+    /// The edge of both contestants of a pair
+    #[arg(long, value_name = "NAME", value_enum, default_value_t, requires_all = ["pairs", "nodes"])]
+    edge: Edge,
     /// The engine of both contestants of a pair
     #[arg(long, value_name = "NAME", default_value_t, requires = "pairs")]
     engine: Engine,
@@ -82,6 +88,9 @@ struct Args {
     /// Jumbo frames: MTU 9000 on the underlay and in the pods, 8920 in the tunnel, instead of 1500 and 1340
     #[arg(long)]
     jumbo: bool,
+    /// A node between each pod and its gateway, joined with the gateway by VXLAN of the kernel
+    #[arg(long, value_name = "WHERE", value_enum, num_args = 0..=1, default_missing_value = "near")]
+    nodes: Option<Nodes>,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
     #[arg(long, value_delimiter = ',', value_parser = implementations::NAMES)]
     only: Vec<String>,
@@ -114,7 +123,13 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return run_pairs(args, pairs, &plan);
     }
 
-    let kinds = implementations::available(&args.binary, &args.only);
+    let all = if args.nodes.is_some() {
+        &implementations::WITH_NODES[..]
+    } else {
+        &implementations::WITHOUT_NODES
+    };
+    let names = if args.only.is_empty() { all.to_vec() } else { only(args) };
+    let kinds = implementations::available(&args.binary, &names);
     ensure!(
         !kinds.is_empty(),
         "--only {}: none of them is available on this machine",
@@ -141,6 +156,12 @@ fn parse_plan(args: &Args) -> anyhow::Result<(Plan, usize)> {
     let plan = if args.quick { Plan::quick } else { Plan::full };
     let mtu = if args.jumbo { Mtu::JUMBO } else { Mtu::default() };
     let mut plan = plan(args.congestion_control, mtu);
+    plan.nodes = args.nodes;
+    ensure!(
+        args.nodes.is_some() || !only(args).contains(&implementations::OVERLAY),
+        "--only {}: it needs nodes; add --nodes",
+        implementations::OVERLAY
+    );
     if args.profile {
         plan.duration = Duration::from_secs(5);
     }
@@ -173,9 +194,14 @@ fn parse_plan(args: &Args) -> anyhow::Result<(Plan, usize)> {
     Ok((plan, rounds))
 }
 
+/// The contestants of `--only`.
+fn only(args: &Args) -> Vec<&str> {
+    args.only.iter().map(String::as_str).collect()
+}
+
 fn run_profile(args: &Args, plan: &Plan) -> anyhow::Result<()> {
-    let only = if args.only.is_empty() { &["strait".to_owned()][..] } else { &args.only };
-    let kinds = implementations::available(&args.binary, only);
+    let names = if args.only.is_empty() { vec!["strait"] } else { only(args) };
+    let kinds = implementations::available(&args.binary, &names);
     let [kind] = kinds.as_slice() else {
         bail!("--only: one contestant at a time is profiled");
     };
@@ -193,6 +219,7 @@ fn run_pairs(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
     let comparison = match &args.against {
         Some(other) => Comparison::Build(other),
         None if args.engines => Comparison::Engines,
+        None if args.edges => Comparison::Edges,
         None => Comparison::Peers,
     };
     let plan = pairs::Plan {
@@ -201,8 +228,9 @@ fn run_pairs(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
         pings: args.pings,
         duration: plan.duration,
         congestion_control: plan.congestion_control,
-        mtu: plan.mtu,
+        variation: plan.variation(),
         engine: args.engine,
+        edge: args.edge,
     };
     println!("{}", pairs::run(&args.binary, comparison, plan)?);
 
@@ -214,6 +242,7 @@ fn run_rounds(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Reco
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         congestion_control: plan.congestion_control.to_string(),
         mtu: plan.mtu.to_string(),
+        nodes: plan.nodes.map(|nodes| nodes.to_string()).unwrap_or_default(),
         cpu: processor(),
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         rounds,

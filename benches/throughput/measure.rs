@@ -3,6 +3,7 @@
 //! All contestants are ready at the same time and one works at a time, so that compared measurements
 //! are seconds apart: other load on a shared machine changes from minute to minute.
 
+mod nodes;
 mod passes;
 mod step;
 mod variation;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use crate::contestant::{CongestionControl, Contestant, Kind, Mtu, Variation};
+use crate::contestant::{CongestionControl, Contestant, Kind, Mtu, Nodes, Variation};
 use crate::load::{Direction, RoundTrips};
 use crate::steal::{self, Measured};
 use passes::Passes;
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
     pub(crate) mtu: Mtu,
+    /// The nodes between pods and gateways, if there are any.
+    pub(crate) nodes: Option<Nodes>,
     /// Duration of an attempt at one rate, in a search for the highest rate.
     pub(crate) trial: Duration,
     pub(crate) streams: &'static [u32],
@@ -43,6 +46,7 @@ impl Plan {
             duration: Duration::from_millis(1_100),
             congestion_control,
             mtu,
+            nodes: None,
             trial: Duration::from_millis(120),
             streams: &[1, 4],
             directions: &[Direction::Up],
@@ -58,6 +62,7 @@ impl Plan {
             duration: Duration::from_millis(1_500),
             congestion_control,
             mtu,
+            nodes: None,
             trial: Duration::from_millis(250),
             streams: &[1, 4, 16],
             directions: &Direction::ALL,
@@ -66,6 +71,13 @@ impl Plan {
             passes: 5,
             repeat_time: Duration::from_secs(45),
         }
+    }
+
+    /// The contestants of the comparison.
+    pub(crate) fn variation(&self) -> Variation {
+        let Self { mtu, nodes, .. } = *self;
+
+        Variation { mtu, nodes, ..Variation::default() }
     }
 
     fn steps(&self, scope: Scope) -> Vec<Step> {
@@ -129,9 +141,8 @@ pub(crate) fn round(
     scope: Scope,
     mut show: impl FnMut(&dyn Display),
 ) -> Vec<Sample> {
-    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
     let contestants =
-        kinds.iter().map(|kind| Contestant::start(kind, plan.congestion_control, variation));
+        kinds.iter().map(|kind| Contestant::start(kind, plan.congestion_control, plan.variation()));
     let contestants: Vec<_> = contestants.collect();
 
     let mut tasks = Vec::new();

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use strait_wg::Engine;
 
-use crate::contestant::{CongestionControl, Contestant, Kind, Mtu, Variation};
+use crate::contestant::{CongestionControl, Contestant, Edge, Kind, Variation};
 use crate::load::{self, Direction, Received, percentile};
 use crate::progress::Progress;
 use crate::record::Spread;
@@ -34,6 +34,8 @@ pub(crate) enum Comparison<'a> {
     Build(&'a Path),
     /// The engines native and boringtun.
     Engines,
+    /// The edges overlay and device, behind nodes.
+    Edges,
 }
 
 /// What is measured, and for how long.
@@ -46,9 +48,12 @@ pub(crate) struct Plan {
     /// Duration of one measurement.
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
-    pub(crate) mtu: Mtu,
+    /// What both variants have in common.
+    pub(crate) variation: Variation,
     /// The engine of both variants, except in [`Comparison::Engines`].
     pub(crate) engine: Engine,
+    /// The edge of both variants, except in [`Comparison::Edges`].
+    pub(crate) edge: Edge,
 }
 
 /// A contestant, with its name in the report.
@@ -62,6 +67,8 @@ struct Variant {
 struct Measured {
     gbps: f64,
     cpu_seconds_per_gb: f64,
+    /// The same with the load.
+    all_cpu_seconds_per_gb: f64,
     /// The 99th percentile of the round trips, if there were pings.
     p99_us: Option<f64>,
     is_disturbed: bool,
@@ -74,6 +81,7 @@ pub(crate) struct Outcome {
     rates: [Option<Spread>; 2],
     throughput: Vec<f64>,
     cost: Vec<f64>,
+    all_cost: Vec<f64>,
     p99: Vec<f64>,
     pairs: usize,
 }
@@ -110,10 +118,10 @@ pub(crate) fn run(
 }
 
 fn variants(binary: &Path, comparison: Comparison<'_>, plan: Plan) -> anyhow::Result<[Variant; 2]> {
-    let Plan { engine, congestion_control, mtu, .. } = plan;
-    let variant = |name: String, binary: &Path, engine, idle_peers| {
-        let variation = Variation { idle_peers, mtu, ..Variation::default() };
-        let kind = Kind::Strait(binary.to_owned(), engine);
+    let Plan { engine, edge, congestion_control, .. } = plan;
+    let variant = |name: String, binary: &Path, engine, edge, idle_peers| {
+        let variation = Variation { idle_peers, ..plan.variation };
+        let kind = Kind::Strait(binary.to_owned(), engine, edge);
         let contestant = Contestant::start(&kind, congestion_control, variation)
             .with_context(|| format!("start {name}"))?;
 
@@ -122,16 +130,20 @@ fn variants(binary: &Path, comparison: Comparison<'_>, plan: Plan) -> anyhow::Re
 
     Ok(match comparison {
         Comparison::Peers => [
-            variant(format!("{MANY_PEERS} peers"), binary, engine, MANY_PEERS - 1)?,
-            variant("1 peer".to_owned(), binary, engine, 0)?,
+            variant(format!("{MANY_PEERS} peers"), binary, engine, edge, MANY_PEERS - 1)?,
+            variant("1 peer".to_owned(), binary, engine, edge, 0)?,
         ],
         Comparison::Build(other) => [
-            variant(binary.display().to_string(), binary, engine, 0)?,
-            variant(other.display().to_string(), other, engine, 0)?,
+            variant(binary.display().to_string(), binary, engine, edge, 0)?,
+            variant(other.display().to_string(), other, engine, edge, 0)?,
         ],
         Comparison::Engines => [
-            variant(Engine::Native.to_string(), binary, Engine::Native, 0)?,
-            variant(Engine::Boringtun.to_string(), binary, Engine::Boringtun, 0)?,
+            variant(Engine::Native.to_string(), binary, Engine::Native, edge, 0)?,
+            variant(Engine::Boringtun.to_string(), binary, Engine::Boringtun, edge, 0)?,
+        ],
+        Comparison::Edges => [
+            variant("overlay".to_owned(), binary, engine, Edge::Overlay, 0)?,
+            variant("device".to_owned(), binary, engine, Edge::Device, 0)?,
         ],
     })
 }
@@ -157,6 +169,7 @@ impl Variant {
         Ok(Measured {
             gbps: received.bits_per_second / 1e9,
             cpu_seconds_per_gb: cpu_seconds / received.bytes * 1e9,
+            all_cpu_seconds_per_gb: (cpu_seconds + received.cpu_seconds) / received.bytes * 1e9,
             p99_us,
             is_disturbed: steal::is_disturbed(stolen),
         })
@@ -192,6 +205,10 @@ impl Outcome {
         let cost =
             |(new, old): &(Measured, Measured)| new.cpu_seconds_per_gb / old.cpu_seconds_per_gb;
         let cost = measured.iter().map(cost).collect();
+        let all_cost = measured
+            .iter()
+            .map(|(new, old)| new.all_cpu_seconds_per_gb / old.all_cpu_seconds_per_gb)
+            .collect();
 
         let rates = [
             measured.iter().map(|pair| pair.0).collect::<Vec<_>>(),
@@ -202,7 +219,7 @@ impl Outcome {
             Spread::of(quiet.map(|one| one.gbps))
         });
 
-        Self { names, rates, throughput, cost, p99, pairs: measured.len() }
+        Self { names, rates, throughput, cost, all_cost, p99, pairs: measured.len() }
     }
 }
 
@@ -215,7 +232,11 @@ impl fmt::Display for Outcome {
             }
         }
         writeln!(f, "{new} to {old}, median of the ratios [95 % confidence]")?;
-        let mut rows = vec![("TCP", &self.throughput), ("CPU s per GB", &self.cost)];
+        let mut rows = vec![
+            ("TCP", &self.throughput),
+            ("CPU s per GB", &self.cost),
+            ("with load", &self.all_cost),
+        ];
         if !self.p99.is_empty() {
             rows.push(("ping p99", &self.p99));
         }
@@ -303,8 +324,13 @@ mod tests {
 
     #[test]
     fn disturbed_pairs_count_for_cost_only() {
-        let quiet =
-            Measured { gbps: 2.0, cpu_seconds_per_gb: 4.0, p99_us: Some(9.0), is_disturbed: false };
+        let quiet = Measured {
+            gbps: 2.0,
+            cpu_seconds_per_gb: 4.0,
+            all_cpu_seconds_per_gb: 5.0,
+            p99_us: Some(9.0),
+            is_disturbed: false,
+        };
         let disturbed = Measured { gbps: 1.0, is_disturbed: true, ..quiet };
         let names = ["new", "old"].map(str::to_owned);
 

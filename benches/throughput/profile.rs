@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use strait_lab::process;
 
-use crate::contestant::{Contestant, Kind, Variation};
+use crate::contestant::{Contestant, Kind};
 use crate::load::{self, Direction};
 use crate::measure::Plan;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(
     )?;
     let duration = plan.duration;
     fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
-    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
+    let variation = plan.variation();
     let contestant = Contestant::start(kind, plan.congestion_control, variation)?;
     let gateways = contestant.gateways();
     ensure!(!gateways.is_empty(), "{} has no gateway to profile", kind.name());

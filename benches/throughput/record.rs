@@ -20,6 +20,9 @@ pub(crate) struct Record {
     /// MTU of the underlay, the pods and the tunnel.
     #[serde(default)]
     pub(crate) mtu: String,
+    /// The nodes between pods and gateways; empty without any.
+    #[serde(default)]
+    pub(crate) nodes: String,
     /// The model of the processor.
     pub(crate) cpu: String,
     /// Number of cores that the run could use.

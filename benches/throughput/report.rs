@@ -122,7 +122,7 @@ fn footer(record: &Record) -> String {
     let mut text = format!(
         "{}; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
          datagrams lost.\nA ratio is the median of the ratios in each round. {}\n\
-         Linux {}, {} cores of {}, both gateways and the load on them; TCP {}; {}.\n",
+         Linux {}, {} cores of {}, both gateways and the load on them; TCP {}; {}{}.\n",
         rounds(record),
         record.seconds,
         disturbance(record),
@@ -130,7 +130,8 @@ fn footer(record: &Record) -> String {
         record.cores,
         record.cpu,
         record.congestion_control,
-        record.mtu
+        record.mtu,
+        nodes(record),
     );
     for Results { name, version, failures, .. } in &record.contestants {
         let _ = write!(text, "\n- {name}: {version}");
@@ -140,6 +141,13 @@ fn footer(record: &Record) -> String {
     }
 
     text
+}
+
+fn nodes(record: &Record) -> String {
+    match record.nodes.as_str() {
+        "" => String::new(),
+        nodes => format!("; {nodes} nodes between pods and gateways, joined by VXLAN"),
+    }
 }
 
 /// The number of rounds, and the lowest number of rounds in which a value was measured.

@@ -130,7 +130,7 @@ fn assert_answer(message: &Message) {
 fn assert_packets(packet: &[u8], header: &Header, limits: Limits) {
     let whole = packet.get(..header.packet_len()).unwrap_or_default();
     let mut bytes = whole.to_vec();
-    let virtio = describe(packet, header, limits);
+    let virtio = describe(packet, header, || limits);
     let Ok(mut segments) = Segments::new(&mut bytes, &virtio, header) else {
         assert!(usize::from(virtio.header_len) > MAX_HEADER_LEN, "{virtio:?}");
         return;

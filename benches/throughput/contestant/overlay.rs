@@ -5,10 +5,8 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use super::node::OVERHEAD_BYTES;
 use super::{Contestant, run, tool};
-
-/// What VXLAN adds to a packet: IPv4, UDP, VXLAN and Ethernet headers.
-const VXLAN_OVERHEAD_BYTES: u16 = 50;
 
 /// The addresses of the client and of the server in the overlay.
 const ADDRESSES: [[u8; 4]; 2] = [[172, 30, 0, 1], [172, 30, 0, 2]];
@@ -22,7 +20,7 @@ impl Contestant {
         for ((own, other), address) in ends.into_iter().zip(ADDRESSES) {
             let local = own.side.pod_addresses().next().context("the pod has no address")?;
             let remote = own.side.sees(&other.side).next().context("the pod has no address")?;
-            let mtu = tunnel_mtu - VXLAN_OVERHEAD_BYTES;
+            let mtu = tunnel_mtu - OVERHEAD_BYTES;
             let link = format!("type vxlan id 7 dstport 4789 local {local} remote {remote}");
             for arguments in [
                 format!("link add vxlan {link}"),

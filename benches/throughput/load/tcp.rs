@@ -31,6 +31,8 @@ pub(crate) struct Received {
     pub(crate) bytes: f64,
     /// Payload rate, as counted by the receivers.
     pub(crate) bits_per_second: f64,
+    /// CPU time of both ends of the load, which includes what the kernel does in their sends: in the pods, and on the nodes.
+    pub(crate) cpu_seconds: f64,
 }
 
 impl Direction {
@@ -105,7 +107,18 @@ pub(crate) fn tcp_to(
         .zip(received("bits_per_second"))
         .context("iperf3's report lacks what was received")?;
 
-    Ok(Received { bytes, bits_per_second })
+    let cpu_seconds = cpu_seconds(&report).context("iperf3's report lacks the CPU time")?;
+
+    Ok(Received { bytes, bits_per_second, cpu_seconds })
+}
+
+/// Of both ends together.
+fn cpu_seconds(report: &Value) -> Option<f64> {
+    let number = |pointer: &str| report.pointer(pointer)?.as_f64();
+    let percent = number("/end/cpu_utilization_percent/host_total")?
+        + number("/end/cpu_utilization_percent/remote_total")?;
+
+    Some(number("/end/sum_sent/seconds")? * percent / 100.0)
 }
 
 /// Runs iperf3's client and returns its report.

@@ -70,7 +70,10 @@ impl Sample {
         let after = contestant.usage();
 
         self.put("tcp_1_up_gbps", received.bits_per_second / 1e9);
-        self.put_cost("cpu_seconds_per_gb", &before, &after, received.bytes / 1e9);
+        let gigabytes = received.bytes / 1e9;
+        self.put_cost("cpu_seconds_per_gb", &before, &after, gigabytes);
+        let of_gateways = spent(&before, &after).sum::<f64>();
+        self.put("all_cpu_seconds_per_gb", (of_gateways + received.cpu_seconds) / gigabytes);
         for (name, pings) in [("idle", idle), ("loaded", loaded)] {
             for (suffix, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
                 if let Some(value) = percentile(&pings.round_trips, share) {
@@ -86,15 +89,16 @@ impl Sample {
 
     /// The CPU time per `amount`: of both gateways, and of each. Nothing without gateways.
     fn put_cost(&mut self, id: &str, before: &[Usage], after: &[Usage], amount: f64) {
-        let spent: Vec<f64> = before
-            .iter()
-            .zip(after)
-            .map(|(before, after)| (after.cpu_seconds - before.cpu_seconds) / amount)
-            .collect();
+        let spent: Vec<f64> = spent(before, after).map(|seconds| seconds / amount).collect();
         if let [server, client] = spent.as_slice() {
             self.put(id, server + client);
             self.put(format!("{id}_server"), *server);
             self.put(format!("{id}_client"), *client);
         }
     }
+}
+
+/// CPU seconds that each gateway has used between two points in time.
+pub(super) fn spent(before: &[Usage], after: &[Usage]) -> impl Iterator<Item = f64> {
+    before.iter().zip(after).map(|(before, after)| after.cpu_seconds - before.cpu_seconds)
 }

@@ -1,4 +1,4 @@
-//! Throughput with several numbers of configured peers, with jumbo frames, inside an overlay, and with each kill switch.
+//! Throughput with several numbers of configured peers, with jumbo frames, inside an overlay, behind nodes, and with each kill switch.
 //!
 //! The variations of one contestant are ready at the same time and measured in turn, because their
 //! ratio matters.
@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use strait_io::Offload;
 
+use super::nodes::nodes;
 use super::{Plan, Sample};
 use crate::contestant::{Contestant, Kind, Mtu, Variation};
 use crate::load::{self, Direction};
@@ -40,6 +41,11 @@ pub(super) fn all(
     show(&format!("{}, jumbo frames", kind.name()));
     let measured = jumbo(kind, plan, sample);
     sample.keep("jumbo frames", measured);
+    if plan.nodes.is_none() {
+        show(&format!("{}, behind nodes", kind.name()));
+        let measured = nodes(kind, plan, sample);
+        sample.keep("behind nodes", measured);
+    }
     if matches!(kind, Kind::Strait(..)) {
         show(&format!("{}, overlay", kind.name()));
         let measured = overlay(kind, plan, sample);
@@ -52,9 +58,8 @@ pub(super) fn all(
 
 fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let turns = if matches!(kind, Kind::Strait(..)) { STRAIT_TURNS } else { TURNS };
-    let mtu = plan.mtu;
     let contestants = PEERS
-        .map(|peers| Variation { idle_peers: peers.saturating_sub(1), mtu, ..Variation::default() })
+        .map(|peers| Variation { idle_peers: peers.saturating_sub(1), ..plan.variation() })
         .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
@@ -87,7 +92,7 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
 
 fn jumbo(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let contestants = [Mtu::JUMBO, Mtu::default()]
-        .map(|mtu| Variation { mtu, ..Variation::default() })
+        .map(|mtu| Variation { mtu, ..plan.variation() })
         .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
@@ -102,8 +107,7 @@ fn jumbo(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
 
 /// TCP inside VXLAN between the pods, and without it.
 fn overlay(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
-    let variation = Variation { mtu: plan.mtu, ..Variation::default() };
-    let contestant = Contestant::start(kind, plan.congestion_control, variation)?;
+    let contestant = Contestant::start(kind, plan.congestion_control, plan.variation())?;
     let targets = [contestant.add_vxlan(plan.mtu.tunnel())?, contestant.target()?];
 
     let mut rates = [Vec::new(), Vec::new()];
@@ -131,7 +135,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
         ("all_off", off),
     ];
     let contestants = settings
-        .map(|(_, offload)| Variation { offload, mtu: plan.mtu, ..Variation::default() })
+        .map(|(_, offload)| Variation { offload, ..plan.variation() })
         .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
@@ -176,7 +180,7 @@ impl Sample {
     }
 
     /// Puts the median of the rates, and the median of their stolen shares.
-    fn put_rate(&mut self, id: String, rates: &[Measured<f64>]) -> anyhow::Result<()> {
+    pub(super) fn put_rate(&mut self, id: String, rates: &[Measured<f64>]) -> anyhow::Result<()> {
         let rate = Spread::of(rates.iter().map(|rate| rate.value)).context("no rate")?;
         let stolen = Spread::of(rates.iter().map(|rate| rate.stolen)).context("no rate")?;
         self.stolen.insert(id.clone(), stolen.median);

@@ -121,6 +121,7 @@ fn record() -> Record {
         kernel: "6.12.48-cloud-amd64".to_owned(),
         congestion_control: "cubic".to_owned(),
         mtu: String::new(),
+        nodes: String::new(),
         cpu: "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".to_owned(),
         cores: 4,
         rounds: 7,

@@ -24,7 +24,7 @@ use socket2::{SockAddr, Socket};
 use super::gso_fallback::{GsoRefusals, SendMode};
 use super::steering::Steered;
 use super::{Offload, StartError, clock, sys};
-use socket::{bind, bind_spare, has_gso, join, set_gro, tune};
+use socket::{bind, bind_spare, has_gso, join, report_destination, set_gro, tune};
 use strait_engine::Accounts;
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::counters::as_u64;
@@ -73,7 +73,9 @@ impl Udp {
             .as_socket()
             .map_or(port, |address| address.port());
 
-        tune(&socket, is_dual_stack).map_err(system("set options of the UDP socket"))?;
+        tune(&socket, is_dual_stack)
+            .and_then(|()| report_destination(&socket, is_dual_stack))
+            .map_err(system("set options of the UDP socket"))?;
         let coalesces = offload.udp_gro && set_gro(&socket);
         let spare = bind_spare(is_dual_stack, coalesces).inspect_err(
             |error| tracing::info!(%error, "no spare UDP port: handshakes are retried from one port only"),

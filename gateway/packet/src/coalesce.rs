@@ -35,11 +35,13 @@ mod candidate;
 mod flow;
 mod frame;
 mod group;
+mod growing;
 #[cfg(test)]
 mod tests;
 
 pub use frame::Frame;
 pub use group::MAX_SEGMENTS;
+pub use growing::GrowingFrame;
 
 /// The capacity of a batch: 16 receive buffers of 64 coalesced datagrams.
 pub const MAX_PACKETS: usize = 1024;

@@ -19,7 +19,7 @@ use strait_lab::{Direction, LabError, Layout};
 use crate::harness::require::Need::{Root, Tool};
 use crate::harness::require::{Need, require};
 use crate::harness::world::assert_fragments;
-use world::{Fabric, OverlayWorld};
+use world::{Fabric, OverlayWorld, ip};
 
 /// What every test of an overlay needs. Not `/dev/net/tun`.
 const NEEDS: [Need; 3] = [Root, Tool("ip"), Tool("setpriv")];
@@ -83,6 +83,22 @@ fn senders_learn_the_tunnels_mtu() {
         }
         world.finish();
     }
+}
+
+/// As through a network card that does not segment VXLAN. The gateway merges what arrives at once.
+#[test]
+fn segments_in_datagrams_of_their_own_arrive() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = OverlayWorld::start(&Layout::equal(), Fabric::Routed);
+    let (rome, milan) = (world.rome(), world.milan());
+    ip(&world.node().namespace, "link set fabric gso_max_segs 1");
+
+    for target in rome.side.sees(&milan.side) {
+        let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(20_000_000)).unwrap();
+
+        assert!(bulk.is_intact, "{target}: {bulk:?}");
+    }
+    world.finish();
 }
 
 /// A frame of a pod on the same host is cut into segments that the remote pod accepts, whose link is smaller than the tunnel.

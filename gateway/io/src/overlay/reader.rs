@@ -1,4 +1,11 @@
 //! Receives datagrams of nodes and takes the packets out of them.
+//!
+//! A node on another host sends each packet in a datagram of its own. Consecutive ones of a flow that were received at once are
+//! merged into one frame, as a kernel would merge them for a device: it is translated once, and sealing it fills the lanes of
+//! the AEAD. No packet waits for others.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -14,13 +21,14 @@ use crate::edge::{FrameBuffer, FrameReader, Read};
 use crate::sys;
 use crate::worker::ReceiveErrors;
 use strait_engine::outbound::{Outcome, Unread};
+use strait_packet::coalesce::GrowingFrame;
 use strait_packet::counters::as_u64;
 use strait_packet::ecn::{self, Ecn};
 use strait_packet::overlay::ethernet::{self, Cast, Ethernet};
 use strait_packet::overlay::neighbor::{MAX_FRAME_LEN, Message};
 use strait_packet::overlay::{Encapsulation, Limits, Merged, describe, merged};
 use strait_packet::path::canonical;
-use strait_packet::virtio::VirtioHeader;
+use strait_packet::virtio::{Gso, VirtioHeader};
 use strait_packet::{DropReason, Header, rewrite};
 
 /// Messages of one receive call, each up to 64 KiB: nodes whose datagrams the kernel does not merge, because they have no
@@ -41,15 +49,37 @@ pub(crate) struct Reader {
     /// The next datagram: its message, and its offset in it.
     current: usize,
     offset: usize,
+    /// Of the current message: see [`strides`].
+    strides: (usize, Option<u16>),
+    /// The input whose socket had no more messages, if that was in the current turn.
+    emptied: Option<usize>,
+    /// Was taken to be merged with the packets before it, but was not.
+    pending: Option<Taken>,
     errors: ReceiveErrors,
 }
 
 /// What a datagram holds.
 enum Content {
-    /// A packet at this place, with its offload header.
-    Packet(Range<usize>, VirtioHeader),
+    /// A packet.
+    Packet(Packet),
     /// A message of address resolution.
     Neighbor,
+}
+
+/// A packet in a datagram.
+struct Packet {
+    /// Its place in the datagram.
+    range: Range<usize>,
+    header: Header,
+    virtio: VirtioHeader,
+}
+
+/// A datagram that was taken.
+enum Taken {
+    /// A packet, at this offset in the buffer of this message.
+    Packet { message: usize, start: usize, is_only: bool, packet: Packet },
+    /// Nothing to forward.
+    Unread(Unread),
 }
 
 impl Reader {
@@ -64,6 +94,9 @@ impl Reader {
             received: 0,
             current: 0,
             offset: 0,
+            strides: (1, None),
+            emptied: None,
+            pending: None,
             errors: ReceiveErrors::default(),
         }
     }
@@ -79,15 +112,81 @@ impl Reader {
 
         let received = sys::receive(socket.as_fd(), buffers, messages)?;
         (self.received, self.current, self.offset) = (received, 0, 0);
+        self.emptied = (received < MESSAGES).then_some(input);
 
         Ok(())
     }
 
+    /// Takes the next packet that was received, and those of its flow that follow it. `None` if there is none.
+    fn take_frame(&mut self, buffer: &mut FrameBuffer) -> Option<Read> {
+        let first = match self.pending.take() {
+            Some(pending) => pending,
+            None => self.take()?,
+        };
+        let (message, start, is_only, packet) = match first {
+            Taken::Packet { message, start, is_only, packet } => (message, start, is_only, packet),
+            Taken::Unread(unread) => return Some(Read::Unread(unread)),
+        };
+        let Packet { range, header, virtio } = packet;
+        let len = range.len();
+        let part = self.buffers.get_mut(message)?;
+        if is_only {
+            part.set_packet(range.start);
+            mem::swap(part, buffer);
+        } else {
+            let range = start + range.start..start + range.end;
+            buffer.copy_packet(part.as_mut().get(range).unwrap_or_default());
+        }
+        let alone = Some(Read::Packet(virtio, len));
+        if self.current >= self.received || virtio.gso != Gso::None {
+            return alone;
+        }
+
+        let first = buffer.packet_mut().get(..header.packet_len()).unwrap_or_default();
+        let checksum = virtio.checksum(&header);
+        let Some(mut frame) = GrowingFrame::start(first, &header, checksum) else { return alone };
+        while let Some(next) = self.take() {
+            if !self.append(&mut frame, &next, buffer) {
+                self.pending = Some(next);
+                break;
+            }
+        }
+
+        match frame.finish(buffer.packet_mut()) {
+            Some((virtio, len)) => Some(Read::Packet(virtio, len)),
+            None => alone,
+        }
+    }
+
+    /// Appends a packet that was taken to the frame in `buffer`. Returns whether it belongs to it.
+    #[inline]
+    fn append(
+        &mut self,
+        frame: &mut GrowingFrame,
+        taken: &Taken,
+        buffer: &mut FrameBuffer,
+    ) -> bool {
+        let Taken::Packet { message, start, packet, .. } = taken else { return false };
+        if packet.virtio.gso != Gso::None {
+            return false;
+        }
+        let at = start + packet.range.start;
+        let bytes = self.buffers.get_mut(*message).map(FrameBuffer::as_mut).unwrap_or_default();
+        let next = bytes.get(at..at + packet.header.packet_len()).unwrap_or_default();
+
+        let checksum = packet.virtio.checksum(&packet.header);
+
+        frame.append(buffer.packet_mut(), next, &packet.header, checksum)
+    }
+
     /// Takes the next datagram that was received. `None` if there is none.
-    fn take(&mut self, buffer: &mut FrameBuffer) -> Option<Read> {
-        let Self { overlay, nodes, buffers, messages, received, current, offset, .. } = self;
-        let message = messages.get(..*received)?.get(*current)?;
-        let part = buffers.get_mut(*current)?;
+    #[inline]
+    fn take(&mut self) -> Option<Taken> {
+        let Self { overlay, nodes, buffers, messages, received, current, offset, strides, .. } =
+            self;
+        let number = *current;
+        let message = messages.get(..*received)?.get(number)?;
+        let part = buffers.get_mut(number)?;
         let start = *offset;
         let source = message.source.map(|source| canonical(source).ip());
         let Some(node) = source.and_then(|source| nodes.of_source(source)) else {
@@ -96,9 +195,12 @@ impl Reader {
             let bytes = message.len.saturating_sub(start);
             let packets = as_u64(bytes.div_ceil(message.stride.max(1)).max(1));
             let outcome = Outcome::Dropped(DropReason::OverlaySource);
-            return Some(Read::Unread(Unread { outcome, packets, bytes: as_u64(bytes) }));
+            return Some(Taken::Unread(Unread { outcome, packets, bytes: as_u64(bytes) }));
         };
-        let (stride, datagram_len) = strides(overlay.encapsulation, part.as_mut(), message);
+        if start == 0 {
+            *strides = self::strides(overlay.encapsulation, part.as_mut(), message);
+        }
+        let (stride, datagram_len) = *strides;
         let end = message.len.min(start + stride);
         let is_only = start == 0 && end == message.len;
         (*current, *offset) = if end == message.len { (*current + 1, 0) } else { (*current, end) };
@@ -106,21 +208,14 @@ impl Reader {
         let datagram = part.as_mut().get_mut(start..end).unwrap_or_default();
         let outer_ecn = Ecn::from_traffic_class(message.traffic_class);
         Some(match overlay.parse(nodes, node, datagram, (outer_ecn, datagram_len)) {
-            Ok(Content::Packet(range, virtio)) => {
-                let len = range.len();
-                if is_only {
-                    part.set_packet(range.start);
-                    mem::swap(part, buffer);
-                } else {
-                    buffer.copy_packet(datagram.get(range).unwrap_or_default());
-                }
-                Read::Packet(virtio, len)
+            Ok(Content::Packet(packet)) => {
+                Taken::Packet { message: number, start, is_only, packet }
             }
             Ok(Content::Neighbor) => {
                 let bytes = as_u64(datagram.len());
-                Read::Unread(Unread { outcome: Outcome::Answered, packets: 1, bytes })
+                Taken::Unread(Unread { outcome: Outcome::Answered, packets: 1, bytes })
             }
-            Err(reason) => Read::Unread(Unread::dropped(reason, as_u64(datagram.len()))),
+            Err(reason) => Taken::Unread(Unread::dropped(reason, as_u64(datagram.len()))),
         })
     }
 }
@@ -145,6 +240,10 @@ fn strides(
 }
 
 impl FrameReader for Reader {
+    fn start_turn(&mut self) {
+        self.emptied = None;
+    }
+
     fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
         // Behind the sockets.
         let is_host = input == self.overlay.sockets.len();
@@ -152,8 +251,12 @@ impl FrameReader for Reader {
             return host.read(buffer);
         }
         loop {
-            if let Some(read) = self.take(buffer) {
+            if let Some(read) = self.take_frame(buffer) {
                 return Ok(read);
+            }
+            if self.emptied.take() == Some(input) {
+                // What has arrived since then makes the socket readable again.
+                return Err(io::ErrorKind::WouldBlock.into());
             }
             match self.receive(input) {
                 Ok(()) => self.errors.handle_success(),
@@ -203,7 +306,7 @@ impl Overlay {
             return Err(DropReason::OverlayFrame);
         }
         node.learn_mac(ethernet.source);
-        let limits = Limits { datagram_len, ..self.limits(packet, &header) };
+        let limits = || Limits { datagram_len, ..self.limits(packet, &header) };
         let virtio = describe(packet, &header, limits);
         let inner_ecn = header.ecn();
         let merged_ecn =
@@ -213,7 +316,7 @@ impl Overlay {
         }
         let start = frame_at + ethernet::HEADER_LEN;
 
-        Ok(Content::Packet(start..start + packet.len(), virtio))
+        Ok(Content::Packet(Packet { range: start..start + packet.len(), header, virtio }))
     }
 
     /// How large the packets may be that a frame is cut into.

@@ -55,6 +55,7 @@ fn bind_dual_stack(port: u16) -> io::Result<Socket> {
 pub(super) fn bind_spare(is_dual_stack: bool, coalesces: bool) -> io::Result<Socket> {
     let socket = if is_dual_stack { bind_dual_stack(0)? } else { bind_ipv4(0)? };
     tune(&socket, is_dual_stack)?;
+    report_destination(&socket, is_dual_stack)?;
     if coalesces {
         set_gro(&socket);
     }
@@ -96,7 +97,6 @@ pub(crate) fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     // Outer packets may be fragmented on the path, as with the kernel's WireGuard.
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-    report_destination(socket, is_dual_stack)?;
     if is_dual_stack {
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)?;
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
@@ -117,7 +117,7 @@ fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
 
 /// Enables reports of the destination address. With the IPv6 option a dual-stack socket reports IPv4 destinations too.
 /// The kernel never merges datagrams to different addresses.
-fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
+pub(super) fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     if is_dual_stack {
         sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
     } else {

@@ -171,6 +171,11 @@ impl Group {
         is_right
     }
 
+    /// The checksums of the first packet need no verification.
+    pub(super) const fn trust_first(&mut self) {
+        self.first_is_right = Some(true);
+    }
+
     /// Adds an accepted and verified `candidate`. The first call copies the header of the first packet
     /// as the header of the frame.
     #[inline]
@@ -189,12 +194,19 @@ impl Group {
             }
             self.header_index = Some(headers.len());
             headers.push(copy);
+        }
 
+        self.grow(candidate);
+    }
+
+    /// Adds an accepted and verified `candidate` to a frame whose header the caller keeps.
+    #[inline]
+    pub(super) fn grow(&mut self, candidate: &Candidate<'_>) {
+        if self.count == 1 {
             let header = &candidate.header;
             self.pseudo_sum =
                 pseudo_header(header.source(), header.destination(), header.protocol(), 0);
         }
-
         self.count += 1;
         self.frame_len += candidate.payload_len();
         self.has_psh |= candidate.is_last;
@@ -202,8 +214,8 @@ impl Group {
         self.advance(candidate);
     }
 
-    /// Completes `header` for the whole frame. May be called again.
-    pub(super) fn finish(&self, header: &mut HeaderCopy) {
+    /// Completes `header`, that of the first packet, for the whole frame. May be called again.
+    pub(super) fn finish(&self, header: &mut [u8]) {
         let transport_len = field::length(self.frame_len - self.transport_offset);
         if self.is_ipv6 {
             field::put_word(header, 4, field::length(self.frame_len - 40));
@@ -274,6 +286,11 @@ impl Group {
 
     pub(super) const fn header_len(&self) -> usize {
         self.header_len
+    }
+
+    /// The length of the first packet in bytes, if another one may follow.
+    pub(super) const fn first_len(&self) -> usize {
+        self.header_len + self.segment_len
     }
 
     pub(super) const fn header_index(&self) -> Option<usize> {

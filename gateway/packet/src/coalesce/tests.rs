@@ -1,3 +1,4 @@
+mod growing;
 mod streams;
 
 use std::collections::HashMap;
@@ -8,6 +9,7 @@ use super::super::fixtures::{
 };
 use super::super::virtio::{Gso, VirtioHeader};
 use super::*;
+use crate::Fragment;
 
 const BOTH: Merge = Merge { tcp: true, udp: true };
 const ACK: u8 = 0x10;

@@ -40,10 +40,10 @@ pub struct Limits {
 /// The offload header of `packet`, which starts with the IP header that `header` describes.
 ///
 /// [`Segments`](crate::segment::Segments) then completes the packet, or cuts it. A packet that is too long and that cannot be
-/// cut stays one packet. With segments left in a routing header, a checksum counts as complete.
+/// cut stays one packet. `limits` is called only for an incomplete checksum. With segments left in a routing header, a checksum counts as complete.
 #[must_use]
 #[inline]
-pub fn describe(packet: &[u8], header: &Header, limits: Limits) -> VirtioHeader {
+pub fn describe(packet: &[u8], header: &Header, limits: impl FnOnce() -> Limits) -> VirtioHeader {
     let Some(checksum_offset) = partial_checksum(packet, header) else {
         return VirtioHeader::default();
     };
@@ -54,7 +54,7 @@ pub fn describe(packet: &[u8], header: &Header, limits: Limits) -> VirtioHeader 
         ..VirtioHeader::default()
     };
 
-    match segmentation(packet, header, limits) {
+    match segmentation(packet, header, limits()) {
         Some((gso, header_len, gso_size)) => {
             VirtioHeader { gso, header_len: field::length(header_len), gso_size, ..virtio }
         }

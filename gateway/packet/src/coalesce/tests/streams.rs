@@ -63,7 +63,7 @@ proptest! {
 
 /// One packet of a random stream: its flow, payload length and anomaly.
 #[derive(Clone, Debug)]
-struct Step {
+pub(super) struct Step {
     flow: u8,
     full: bool,
     payload_len: usize,
@@ -83,7 +83,7 @@ enum Anomaly {
     Field(u8),
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
     let anomaly = prop_oneof![
         30 => Just(Anomaly::None),
         1 => Just(Anomaly::Lost),
@@ -102,7 +102,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 /// The packets of a random stream: flows 0 to 3 often, TCP and UDP, IPv4 with and without DF, IPv6.
-fn stream(steps: &[Step]) -> Vec<Vec<u8>> {
+pub(super) fn stream(steps: &[Step]) -> Vec<Vec<u8>> {
     let mut sequences = HashMap::<u8, u32>::new();
     let mut ids = HashMap::<u8, u16>::new();
     let mut packets: Vec<Vec<u8>> = Vec::new();
@@ -175,7 +175,7 @@ fn add_packet(packets: &mut Vec<Vec<u8>>, mut packet: Packet, step: &Step) {
     }
 }
 
-fn segments(frame: &mut [u8], size: u16) -> Vec<Vec<u8>> {
+pub(super) fn segments(frame: &mut [u8], size: u16) -> Vec<Vec<u8>> {
     let header = Header::parse(frame).unwrap();
     let gso = match (header.transport(), header.is_ipv6()) {
         (Transport::Tcp, false) => Gso::TcpV4,

@@ -169,7 +169,8 @@ fn cut(datagram: &mut [u8], datagram_len: Option<u16>) -> (VirtioHeader, Vec<Vec
     let frame = &mut datagram[HEADER_LEN..];
     let header = Ethernet::parse(frame).unwrap().packet(frame).unwrap();
     let packet = &mut frame[ethernet::HEADER_LEN..];
-    let virtio = describe(packet, &header, Limits { packet_len: 1400, mss: None, datagram_len });
+    let limits = || Limits { packet_len: 1400, mss: None, datagram_len };
+    let virtio = describe(packet, &header, limits);
     let mut segments = Segments::new(packet, &virtio, &header).unwrap();
     let mut packets = Vec::new();
     while let Some(segment) = segments.next_segment() {

@@ -33,7 +33,7 @@ proptest! {
         let size = accepted.min(packet_len - header_len);
         let expected = cut(&packet.build(), size);
 
-        let virtio = describe(&bytes, &header, Limits { mss, ..limits(packet_len) });
+        let virtio = describe(&bytes, &header, || Limits { mss, ..limits(packet_len) });
 
         prop_assert!(virtio.needs_checksum);
         prop_assert_eq!(virtio.gso == Gso::None, expected.len() == 1);
@@ -47,7 +47,7 @@ proptest! {
         let mut bytes = left_incomplete(&packet);
         let header = Header::parse(&bytes).unwrap();
 
-        let virtio = describe(&bytes, &header, limits(1 << 16));
+        let virtio = describe(&bytes, &header, || limits(1 << 16));
 
         prop_assert!(virtio.needs_checksum);
         prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
@@ -65,7 +65,7 @@ proptest! {
             prop_assume!(word(&bytes, at) != partial);
         }
 
-        let virtio = describe(&bytes, &header, limits(len.into()));
+        let virtio = describe(&bytes, &header, || limits(len.into()));
 
         prop_assert_eq!(virtio, VirtioHeader::default());
     }
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(word(&bytes, at), partial);
         let header = Header::parse(&bytes).unwrap();
 
-        let virtio = describe(&bytes, &header, limits(1 << 16));
+        let virtio = describe(&bytes, &header, || limits(1 << 16));
 
         prop_assert!(virtio.needs_checksum);
         prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
@@ -112,7 +112,7 @@ proptest! {
         let expected = cut(&packet.build(), size.into());
 
         let reported = Limits { datagram_len: Some(size), ..limits(100) };
-        let virtio = describe(&bytes, &header, reported);
+        let virtio = describe(&bytes, &header, || reported);
 
         prop_assert_eq!(collect(&mut bytes, &virtio), expected);
     }
@@ -124,7 +124,7 @@ proptest! {
         let mut bytes = left_incomplete(&packet);
         let header = Header::parse(&bytes).unwrap();
 
-        let virtio = describe(&bytes, &header, limits(packet_len));
+        let virtio = describe(&bytes, &header, || limits(packet_len));
 
         prop_assert_eq!(collect(&mut bytes, &virtio), [packet.build()]);
     }
@@ -139,8 +139,8 @@ proptest! {
         let header = Header::parse(&padded).unwrap();
 
         prop_assert_eq!(
-            describe(&padded, &header, limits(1400)),
-            describe(&bytes, &header, limits(1400))
+            describe(&padded, &header, || limits(1400)),
+            describe(&bytes, &header, || limits(1400))
         );
     }
 
@@ -161,7 +161,7 @@ proptest! {
         let Ok(header) = Header::parse(&bytes) else { return Ok(()) };
         put(&mut bytes, at, partial);
 
-        let virtio = describe(&bytes, &header, Limits { mss, ..limits(packet_len) });
+        let virtio = describe(&bytes, &header, || Limits { mss, ..limits(packet_len) });
         let len = bytes.len();
         let segments = Segments::new(&mut bytes, &virtio, &header);
 
@@ -218,7 +218,7 @@ fn opening_segments_are_never_cut() {
     let bytes = left_incomplete(&packet);
     let header = Header::parse(&bytes).unwrap();
 
-    let virtio = describe(&bytes, &header, limits(1400));
+    let virtio = describe(&bytes, &header, || limits(1400));
 
     assert!(virtio.needs_checksum);
     assert_eq!(virtio.gso, Gso::None);
@@ -230,8 +230,8 @@ fn frames_of_one_segment_are_not_cut() {
     let bytes = left_incomplete(&Packet::new([1; 4].into(), [2; 4].into(), TCP, transport));
     let header = Header::parse(&bytes).unwrap();
 
-    assert_eq!(describe(&bytes, &header, limits(1040)).gso, Gso::None);
-    assert_eq!(describe(&bytes, &header, limits(1039)).gso, Gso::TcpV4);
+    assert_eq!(describe(&bytes, &header, || limits(1040)).gso, Gso::None);
+    assert_eq!(describe(&bytes, &header, || limits(1039)).gso, Gso::TcpV4);
 }
 
 /// The checksum covers an address that is not in the IP header.
@@ -244,7 +244,7 @@ fn routed_packets_count_as_complete() {
     let bytes = left_incomplete(&packet);
     let header = Header::parse(&bytes).unwrap();
 
-    assert_eq!(describe(&bytes, &header, limits(1400)), VirtioHeader::default());
+    assert_eq!(describe(&bytes, &header, || limits(1400)), VirtioHeader::default());
 }
 
 /// The checksum covers bytes that are in other packets.
@@ -256,7 +256,7 @@ fn fragments_count_as_complete() {
     let bytes = left_incomplete(&packet);
     let header = Header::parse(&bytes).unwrap();
 
-    assert_eq!(describe(&bytes, &header, limits(500)), VirtioHeader::default());
+    assert_eq!(describe(&bytes, &header, || limits(500)), VirtioHeader::default());
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn tiny_maximum_segment_sizes_have_a_floor() {
     let header = Header::parse(&bytes).unwrap();
 
     for mss in [0, 1, 40, 48] {
-        let virtio = describe(&bytes, &header, Limits { mss: Some(mss), ..limits(1400) });
+        let virtio = describe(&bytes, &header, || Limits { mss: Some(mss), ..limits(1400) });
 
         assert_eq!(virtio.gso_size, 8);
     }

@@ -139,7 +139,7 @@ proptest! {
         put(packet, header.transport_offset() + 16, partial);
 
         let limits = Limits { packet_len, mss: None, datagram_len: None };
-        let virtio = describe(packet, &header, limits);
+        let virtio = describe(packet, &header, || limits);
         let mut segments = Segments::new(packet, &virtio, &header).unwrap();
 
         let mut joined: Vec<u8> = Vec::new();
