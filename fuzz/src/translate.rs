@@ -180,6 +180,7 @@ fn configure(engine: &mut Engine) {
             map(["2001:db8::9", "fd70::9"]),
         ],
         masquerade: ["10.70.0.1", "10.70.0.2", "fd70::1"].map(|a| a.parse().unwrap()).into(),
+        sharing: Vec::new(),
     };
     let rules = [
         Rule::new(prefix("10.244.0.0/16"), prefix("10.71.0.0/16")),

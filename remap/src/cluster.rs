@@ -22,6 +22,9 @@ pub struct Cluster {
     /// External addresses that all other sources share. Without one of an IP version, packets of that
     /// version keep their source.
     pub masquerade: Vec<IpAddr>,
+    /// The sources that share them, if not all others do: remotes know every source that is not one of these. Empty: all
+    /// others share them.
+    pub sharing: Vec<IpAddr>,
 }
 
 /// An address of this cluster and the external address that stands for it in every remote cluster.
@@ -114,6 +117,8 @@ pub(crate) struct ClusterMaps {
     sources: Lpm<Source>,
     destinations: Lpm<Destination>,
     shared: Pool,
+    /// Whether a source without an entry is known.
+    others_are_known: bool,
 }
 
 impl ClusterMaps {
@@ -143,6 +148,7 @@ impl ClusterMaps {
         sources.extend(cluster.prefixes.iter().map(|prefix| (*prefix, Source::Known)));
         // A source that is an external address already stays unchanged.
         sources.extend(externals.iter().map(|external| (*external, Source::Known)));
+        sources.extend(cluster.sharing.iter().map(|host| (Prefix::of_host(*host), Source::Shared)));
         destinations
             .extend(cluster.masquerade.iter().map(|a| (Prefix::of_host(*a), Destination::Shared)));
         destinations.extend(unmapped_replies);
@@ -151,12 +157,15 @@ impl ClusterMaps {
             sources: first_of_each(sources),
             destinations: first_of_each(destinations),
             shared: Pool::new(cluster.masquerade.iter().copied()),
+            others_are_known: !cluster.sharing.is_empty(),
         }
     }
 
     #[inline]
     pub(crate) fn source(&self, address: IpAddr) -> Source {
-        self.sources.lookup(address).unwrap_or(Source::Shared)
+        let other = if self.others_are_known { Source::Known } else { Source::Shared };
+
+        self.sources.lookup(address).unwrap_or(other)
     }
 
     #[inline]
@@ -270,6 +279,18 @@ mod tests {
     }
 
     #[test]
+    fn listed_sources_alone_share_an_address() {
+        let sharing = vec![ip("10.80.0.1")];
+
+        let maps = maps(&Cluster { sharing, ..cluster(&[("192.0.2.9", "10.70.0.5")]) });
+
+        assert_eq!(maps.source(ip("10.80.0.1")), Source::Shared);
+        assert_eq!(maps.source(ip("172.18.0.3")), Source::Known);
+        assert_eq!(maps.source(ip("192.0.2.9")), Source::Mapped(ip("10.70.0.5")));
+        assert_eq!(maps.destination(ip("10.70.0.0")), Destination::Shared);
+    }
+
+    #[test]
     fn conflicting_host_maps_are_rejected_one_by_one() {
         let maps = [
             ("192.0.2.9", "10.70.0.5"),
@@ -319,6 +340,7 @@ mod tests {
                 .map(|(internal, external)| HostMap::new(ip(internal), ip(external)).unwrap())
                 .collect(),
             masquerade: vec![ip("10.70.0.0")],
+            sharing: Vec::new(),
         }
     }
 

@@ -40,6 +40,7 @@ mod table;
 pub mod checksum;
 pub mod lpm;
 pub mod masquerade;
+pub mod policy;
 pub mod ruleset;
 pub mod special;
 

@@ -19,6 +19,7 @@ use crate::lpm::Lpm;
 use crate::masquerade::Pool;
 use accept::Accepted;
 
+use crate::policy::Policy;
 use crate::{Cluster, Destination, Prefix, Rule, Source};
 
 pub use conflict::Conflict;
@@ -35,6 +36,7 @@ pub struct PeerId(pub u32);
 pub struct Table {
     generation: u64,
     maps: Arc<Maps>,
+    policy: Option<Arc<Policy>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,13 +90,26 @@ impl Table {
             cluster_maps,
         };
 
-        (Self { generation, maps: Arc::new(maps) }, conflicts)
+        (Self { generation, maps: Arc::new(maps), policy: None }, conflicts)
     }
 
     /// The same rules as the table of `generation`.
     #[must_use]
     pub fn with_generation(self, generation: u64) -> Self {
         Self { generation, ..self }
+    }
+
+    /// The same rules with what packets must meet besides; `None`: nothing.
+    #[must_use]
+    pub fn with_policy(self, policy: Option<Arc<Policy>>) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// What packets must meet to be forwarded, besides having a peer; `None`: nothing.
+    #[must_use]
+    #[inline]
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_deref()
     }
 
     /// The number of this table's publication.

@@ -1,11 +1,15 @@
 //! From all objects to the desired state: the peers that can be in force, their table, and the outcome of each object.
 //! Pure.
 
-use remap::{Cluster, Prefix, Table};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use remap::{Cluster, Prefix, Rule, Table};
 
 use crate::conditions::{self, Verdict};
 use crate::endpoint::Endpoint;
-use crate::objects::{self, Objects, Refusal, Requested, Scope};
+use crate::lowering::{Lowered, Outcome, Problem};
+use crate::objects::{self, ObjectName, Objects, Refusal, Requested, Scope};
 use crate::peer::Peer;
 use crate::plan::{self, Plan, Rejection, plan};
 
@@ -24,6 +28,8 @@ pub struct Desired {
     pub rejected: Vec<Rejection>,
     /// The outcome of each object.
     pub verdicts: Vec<Verdict>,
+    /// The outcome of each `FirewallConfiguration` and `RouteConfiguration`, if this gateway executes them.
+    pub outcomes: Vec<Outcome>,
 }
 
 impl Desired {
@@ -34,6 +40,49 @@ impl Desired {
         desired.verdicts = conditions::verdicts(scope, objects, &desired);
 
         desired
+    }
+
+    /// Computes the desired state from all `objects`, and from rules and routes that were `lowered` for this gateway.
+    #[must_use]
+    pub fn with_rules(scope: &Scope, objects: &Objects, lowered: &Lowered) -> Self {
+        let mut requested = objects::read(scope, objects);
+        requested.cluster = lowered.cluster.clone();
+        for peer in &mut requested.peers {
+            let remotes = lowered.remaps.iter().map(Rule::remote).chain(lowered.remotes.clone());
+            let remotes = peer.allowed_ips.iter().copied().chain(remotes);
+            let remotes: BTreeSet<Prefix> = remotes.collect();
+            peer.allowed_ips = remotes.into_iter().collect();
+            peer.remaps.clone_from(&lowered.remaps);
+        }
+
+        let mut desired = Self::of_requested(scope, requested);
+        desired.table = desired.table.with_policy(lowered.policy().map(Arc::new));
+        desired.verdicts = conditions::verdicts(scope, objects, &desired);
+        desired.outcomes = desired.outcomes_of(lowered);
+
+        desired
+    }
+
+    /// The outcome of each object of `lowered`. A rule can contradict an endpoint of the peer, which lowering does not know.
+    fn outcomes_of(&self, lowered: &Lowered) -> Vec<Outcome> {
+        let is_lost = |rule: &Rule| self.peers.iter().any(|peer| !peer.remaps.contains(rule));
+        let lost: BTreeSet<&ObjectName> = lowered
+            .remap_objects
+            .iter()
+            .filter(|(rule, _)| is_lost(rule))
+            .map(|(_, object)| object)
+            .collect();
+        let texts: Vec<_> = self.rejected.iter().map(ToString::to_string).collect();
+        let cause = texts.join("; ");
+
+        let with_cause = |mut outcome: Outcome| {
+            if lost.contains(&outcome.object) {
+                let problem = Problem::Rejected { cause: cause.clone() };
+                outcome.problem.get_or_insert(problem);
+            }
+            outcome
+        };
+        lowered.outcomes.iter().cloned().map(with_cause).collect()
     }
 
     /// Computes the desired state from what objects requested. There are no verdicts, as there are no objects.
@@ -54,7 +103,15 @@ impl Desired {
         let Plan { table, rejected } = plan(&cluster, &peers);
         plan::remove_rejected(&table, &mut peers);
 
-        Self { peers, cluster, table, refused, rejected, verdicts: Vec::new() }
+        Self {
+            peers,
+            cluster,
+            table,
+            refused,
+            rejected,
+            verdicts: Vec::new(),
+            outcomes: Vec::new(),
+        }
     }
 }
 
@@ -70,9 +127,6 @@ fn add_endpoints(peer: &mut Peer, scope: &Scope) {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, SocketAddr};
-    use std::sync::Arc;
-
-    use remap::Rule;
 
     use super::*;
     use crate::origin::{Origin, Origins};
@@ -116,6 +170,51 @@ mod tests {
 
         assert_eq!(desired.cluster.prefixes, [Prefix::of_host(own)]);
         assert_eq!(desired.table.source(own), remap::Source::Known);
+    }
+
+    #[test]
+    fn a_rule_around_the_endpoint_refuses_its_object() {
+        let object = |name: &str| ObjectName {
+            kind: "FirewallConfiguration".to_owned(),
+            namespace: "tenant".to_owned(),
+            name: name.to_owned(),
+        };
+        let rule = |remote: &str, local: &str| {
+            Rule::new(remote.parse().unwrap(), local.parse().unwrap()).unwrap()
+        };
+        let [good, bad] =
+            [rule("10.244.0.0/16", "10.71.0.0/16"), rule("10.9.0.0/16", "192.0.0.0/16")];
+        let outcome = |name: &str| Outcome {
+            object: object(name),
+            uid: None,
+            generation: None,
+            problem: None,
+        };
+        let lowered = Lowered {
+            remaps: vec![good, bad],
+            remap_objects: vec![(good, object("good")), (bad, object("bad"))],
+            outcomes: vec![outcome("good"), outcome("bad")],
+            ..Lowered::default()
+        };
+        let scope = Scope {
+            remapping: objects::Remapping::Rules,
+            endpoints: vec![HEARD.parse().unwrap()],
+            ..Scope::default()
+        };
+        let key = serde_json::json!({
+            "apiVersion": "networking.liqo.io/v1beta1", "kind": "PublicKey",
+            "metadata": {"name": "rome", "labels": {"liqo.io/remote-cluster-id": "rome"}},
+            "spec": {"publicKey": "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="},
+        });
+        let key = kube::core::DeserializeGuard(Ok(serde_json::from_value(key).unwrap()));
+        let objects = Objects { public_keys: vec![Arc::new(key)], ..Objects::default() };
+
+        let desired = Desired::with_rules(&scope, &objects, &lowered);
+
+        assert_eq!(desired.peers[0].remaps, [good]);
+        assert_eq!(desired.outcomes[0].problem, None);
+        let problem = desired.outcomes[1].problem.as_ref().unwrap().to_string();
+        assert!(problem.contains("the tunnel would run inside itself"), "{problem}");
     }
 
     #[test]

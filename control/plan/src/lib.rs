@@ -20,6 +20,7 @@ pub mod conncheck;
 mod desired;
 pub mod endpoint;
 pub mod firewall;
+pub mod geneve;
 pub mod lowering;
 pub mod objects;
 pub mod origin;

@@ -35,6 +35,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use remap::policy::Policy;
 use remap::ruleset::{Clamp, NodeId, Ruleset};
 use remap::{Cluster, Conflict, HostMap, PeerId, Prefix, Rule, Table};
 use strait_api::{FirewallConfiguration, RouteConfiguration};
@@ -60,6 +61,9 @@ pub struct Scope {
     pub node_name: Option<String>,
     /// The address of the other gateway inside the tunnel.
     pub peer_address: IpAddr,
+    /// Whether the gateway tracks the flows of all packets. Otherwise it tracks those of sources that share an address
+    /// alone, and an object that needs others is refused.
+    pub tracks_flows: bool,
 }
 
 /// All objects of the cluster that may concern a gateway.
@@ -80,16 +84,23 @@ pub struct Lowered {
     pub remotes: Vec<Prefix>,
     /// The remap rules of the peer.
     pub remaps: Vec<Rule>,
+    /// The object that each of them is from.
+    pub remap_objects: Vec<(Rule, ObjectName)>,
     /// The external addresses of hosts of this cluster.
     pub cluster: Cluster,
     /// The table of both; the peer is the first one.
     pub table: Table,
     /// The node behind each address.
     pub node_routes: NodeRoutes,
+    /// The same for packets without a mark, by prefix.
+    pub node_prefixes: BTreeMap<Prefix, NodeId>,
     /// The limits for the MSS of connections through the tunnel.
     pub clamp: Clamp,
     /// Sources that the remote does not know, in order.
     pub unknown_sources: BTreeMap<(IpAddr, NodeId), u32>,
+    /// Without tracking all flows: the address that all nodes have as a source that the remote does not know. Inside this
+    /// gateway each node has its own address instead, and shares this one with the others ([`Cluster::sharing`]).
+    pub shared_sources: BTreeMap<NodeId, IpAddr>,
     /// All other rules.
     pub ruleset: Ruleset,
     /// The outcome of each object that concerns this gateway, in the order of their names.
@@ -111,17 +122,23 @@ impl Lowered {
         let shapes = firewalls
             .into_iter()
             .filter_map(|(selected, chains)| {
-                let lowered = shape::lower(&nodes, selected.object, chains);
+                let lowered = shape::lower(&nodes, selected.object, chains, scope.tracks_flows);
                 outcomes.value(lowered, selected).map(|shape| (selected.name(), shape))
             })
             .collect();
+        let shapes =
+            if scope.tracks_flows { shapes } else { one_source_a_node(shapes, &mut outcomes) };
 
         let mut lowered = Self {
             nodes: nodes.into_list(),
             remotes: routes.remotes,
             node_routes: routes.node_routes,
+            node_prefixes: routes.node_prefixes,
             ..Self::default()
         };
+        if !scope.tracks_flows {
+            lowered.shared_sources = shared_sources(&shapes);
+        }
         lowered.add(shapes, &routes.pods, &mut outcomes);
         lowered.outcomes = outcomes.of.into_values().collect();
 
@@ -154,7 +171,7 @@ impl Lowered {
     ) {
         loop {
             self.remaps = shapes.iter().flat_map(|(_, shape)| shape.remaps()).copied().collect();
-            self.cluster = cluster(&self.remaps, &shapes, pods);
+            self.cluster = self.cluster(&shapes, pods);
             let rules = self.remaps.iter().map(|rule| (PeerId(0), *rule));
             let (table, conflicts) = Table::build(0, &self.cluster, rules);
             self.table = table;
@@ -169,8 +186,52 @@ impl Lowered {
             outcomes.because(&object, Problem::Conflict(conflict));
         }
 
+        self.add_others(shapes);
+    }
+
+    /// The host maps. A pod has its own address in flows that it starts, so those are known addresses of this cluster.
+    fn cluster(&self, shapes: &[(ObjectName, Shape)], pods: &BTreeSet<IpAddr>) -> Cluster {
+        let host_maps: Vec<HostMap> =
+            shapes.iter().flat_map(|(_, shape)| shape.host_maps()).copied().collect();
+        let of_pods = host_maps.iter().map(HostMap::internal).filter(|host| pods.contains(host));
+        let is_remapped =
+            |host: &IpAddr| self.remaps.iter().any(|rule| rule.local().contains(*host));
+        let prefixes = of_pods.filter(|host| !is_remapped(host)).map(Prefix::of_host).collect();
+        let shared: BTreeSet<IpAddr> = self.shared_sources.values().copied().collect();
+        let sharing = self.nodes_by_id().filter(|(id, _)| self.shared_sources.contains_key(id));
+
+        Cluster {
+            prefixes,
+            host_maps,
+            masquerade: shared.into_iter().collect(),
+            sharing: sharing.map(|(_, node)| node.address).collect(),
+        }
+    }
+
+    /// All nodes with their ids.
+    pub fn nodes_by_id(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        (0..).map(NodeId).zip(&self.nodes)
+    }
+
+    /// What packets must meet besides having a peer; `None`: nothing.
+    #[must_use]
+    pub fn policy(&self) -> Option<Policy> {
+        if self.ruleset.is_empty() && self.clamp.to.is_none() {
+            return None;
+        }
+        let shared = self
+            .nodes_by_id()
+            .filter_map(|(id, node)| Some((node.address, *self.shared_sources.get(&id)?)));
+        let shared = shared.collect();
+
+        Some(Policy::new(self.ruleset.clone(), self.node_prefixes.clone(), shared, self.clamp))
+    }
+
+    /// What is no lookup in the table.
+    fn add_others(&mut self, shapes: Vec<(ObjectName, Shape)>) {
         let mut chains = Vec::new();
-        for (_, shape) in shapes {
+        for (object, shape) in shapes {
+            self.remap_objects.extend(shape.remaps().iter().map(|rule| (*rule, object.clone())));
             match shape {
                 Shape::Clamp(clamp) => self.clamp = self.clamp.and(clamp),
                 Shape::UnknownSources(sources) => self.unknown_sources.extend(sources),
@@ -235,15 +296,31 @@ where
     read
 }
 
-/// The host maps. A pod has its own address in flows that it starts, so those are known addresses of this cluster.
-fn cluster(remaps: &[Rule], shapes: &[(ObjectName, Shape)], pods: &BTreeSet<IpAddr>) -> Cluster {
-    let host_maps: Vec<HostMap> =
-        shapes.iter().flat_map(|(_, shape)| shape.host_maps()).copied().collect();
-    let of_pods = host_maps.iter().map(HostMap::internal).filter(|host| pods.contains(host));
-    let is_remapped = |host: &IpAddr| remaps.iter().any(|rule| rule.local().contains(*host));
-    let prefixes = of_pods.filter(|host| !is_remapped(host)).map(Prefix::of_host).collect();
+/// The source that the remote does not know, of each node.
+fn shared_sources(shapes: &[(ObjectName, Shape)]) -> BTreeMap<NodeId, IpAddr> {
+    let sources = shapes.iter().flat_map(|(_, shape)| shape.unknown_sources());
 
-    Cluster { prefixes, host_maps, masquerade: Vec::new() }
+    sources.map(|((source, node), _)| (*node, *source)).collect()
+}
+
+/// The `shapes` with one source for each node at most: an object with another one is refused.
+fn one_source_a_node(
+    shapes: Vec<(ObjectName, Shape)>,
+    outcomes: &mut Outcomes,
+) -> Vec<(ObjectName, Shape)> {
+    let mut taken = BTreeMap::new();
+    let is_kept = |(object, shape): &(ObjectName, Shape)| {
+        for ((source, node), _) in shape.unknown_sources() {
+            let kept = *taken.entry(*node).or_insert(*source);
+            if kept != *source {
+                outcomes.because(object, Problem::SecondSource { kept, rejected: *source });
+                return false;
+            }
+        }
+        true
+    };
+
+    shapes.into_iter().filter(is_kept).collect()
 }
 
 /// The rule or host map of `conflict` that is not in the table.

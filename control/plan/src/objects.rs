@@ -65,6 +65,8 @@ pub enum Remapping {
     /// In this gateway, by the `Configuration`s.
     #[default]
     Configurations,
+    /// In this gateway, by the `FirewallConfiguration`s and `RouteConfiguration`s (see [`crate::lowering`]).
+    Rules,
     /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
     External,
 }
@@ -270,7 +272,9 @@ fn peer(
 ) -> Peer {
     let mut allowed_ips: Vec<_> = match scope.remapping {
         Remapping::External => everything().collect(),
-        Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
+        Remapping::Configurations | Remapping::Rules => {
+            scope.peer_address.map(Prefix::of_host).into_iter().collect()
+        }
     };
     let mut remaps = Vec::new();
     let key = Origin::from(key_object);

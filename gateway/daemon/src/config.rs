@@ -241,11 +241,15 @@ pub(crate) fn overlay_text(overlay: &overlay::Settings) -> String {
 }
 
 fn node_text(node: &overlay::Node) -> String {
-    let overlay::Node { address, vni, mac, pods } = node;
+    let overlay::Node { address, vni, mac, pods, sources, inner, shared_source } = node;
     let pods: Vec<_> = pods.iter().map(ToString::to_string).collect();
+    let sources: String = sources.iter().map(|source| format!(" source={source}")).collect();
+    let inner = inner.map_or_else(String::new, |inner| format!(" inner={inner}"));
+    let shared = shared_source
+        .map_or_else(String::new, |source| format!(" shared_source={}", source.shared));
 
     format!(
-        "{{address={address} vni={vni} mac={} pods=[{}]}}",
+        "{{address={address} vni={vni} mac={}{sources}{inner}{shared} pods=[{}]}}",
         or_else(*mac, "auto"),
         pods.join(", ")
     )

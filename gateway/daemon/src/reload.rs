@@ -105,8 +105,9 @@ impl Reload {
         let peers = PeerChanges::between(&running.peers, &wanted.peers);
         let has_new_key = running.private_key.public_key() != wanted.private_key.public_key();
         let has_new_routes = running.routes != wanted.routes;
-        let has_new_cluster =
-            running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
+        let has_new_cluster = running.cluster != wanted.cluster
+            || running.mss_clamp != wanted.mss_clamp
+            || running.table.policy() != wanted.table.policy();
         // The rest of an overlay is fixed.
         let overlay = running.overlay.clone().map(|running| match &wanted.overlay {
             Some(wanted) => overlay::Settings { nodes: wanted.nodes.clone(), ..running },

@@ -40,6 +40,7 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
         | DropReason::MasqueradeFull
         | DropReason::MasqueradeShare
         | DropReason::MasqueradeProtocol => Some(Cause::Prohibited),
+        DropReason::Rejected => Some(Cause::Rejected),
         DropReason::Malformed
         | DropReason::SourceNotAllowed
         | DropReason::StagingFull
@@ -60,7 +61,8 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
         | DropReason::OverlayVni
         | DropReason::OverlayHeader
         | DropReason::OverlayFrame
-        | DropReason::NoNode => None,
+        | DropReason::NoNode
+        | DropReason::Filtered => None,
     }
 }
 

@@ -10,6 +10,7 @@
 mod hairpin;
 mod inbound;
 mod outbound;
+mod policy;
 #[cfg(test)]
 mod tests;
 

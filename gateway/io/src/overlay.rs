@@ -48,7 +48,7 @@ use strait_packet::coalesce::{Frame, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::overlay::ethernet::Mac;
 use strait_packet::overlay::neighbor::{Binding, MAX_FRAME_LEN, ask};
-use strait_packet::overlay::{Encapsulation, Vni};
+use strait_packet::overlay::{Encapsulation, SharedSource, Vni};
 use strait_packet::virtio::{Gso, VirtioHeader};
 use writer::{Run, Writer, for_each_run};
 
@@ -86,6 +86,12 @@ pub struct Node {
     pub mac: Option<Mac>,
     /// The addresses that it leads to, besides its own.
     pub pods: Vec<Prefix>,
+    /// Further outer addresses, from which it may send.
+    pub sources: Vec<IpAddr>,
+    /// Its address inside the overlay, by which it is asked for its station; `None`: the outer one.
+    pub inner: Option<IpAddr>,
+    /// The source that it has in common with other nodes, and its own in place of that.
+    pub shared_source: Option<SharedSource>,
 }
 
 /// The sockets and the nodes, shared by all threads.
@@ -166,13 +172,13 @@ impl Overlay {
 
     /// Asks nodes for their stations: those that were not heard yet, or with `asks_again` all without a configured one.
     ///
-    /// The question is an ARP probe (RFC 5227 section 2.1.1) for the node's outer address, which a host answers on every
-    /// interface and without a route to the gateway. For a node with an IPv6 address there is no such question.
+    /// The question is an ARP probe (RFC 5227 section 2.1.1), which a host answers without a route to the gateway: for the
+    /// node's address in the overlay, or for its outer one, which it has on every interface. For a node with an IPv6 address there is no such question.
     pub(super) fn ask_nodes(&self, asks_again: bool) {
         let own = Binding { address: Ipv4Addr::UNSPECIFIED.into(), mac: self.mac };
         let mut buffer = [0; MAX_FRAME_LEN];
         for node in self.nodes.load().without_station(asks_again) {
-            if let Some(question) = ask(own, node.remote().ip(), &mut buffer)
+            if let Some(question) = ask(own, node.inner(), &mut buffer)
                 && let Err(error) = self.send_frame(node, question)
             {
                 tracing::debug!(%error, node = %node.remote(), "cannot ask a node for its station");
@@ -230,8 +236,11 @@ impl Edge for Overlay {
         let nodes = self.nodes.load();
         let mut run = Run::new();
         let node = nodes.of_packet(packet).ok_or(DropReason::NoNode)?;
-        run.push(node, packet);
         let writer = self.writer().ok_or(DropReason::WriteFailed)?;
+        if let Some(sent) = writer.send_restored(node, packet) {
+            return if sent.is_complete() { Ok(()) } else { Err(DropReason::WriteFailed) };
+        }
+        run.push(node, packet);
 
         if writer.send_run(&run).is_complete() { Ok(()) } else { Err(DropReason::WriteFailed) }
     }
@@ -255,7 +264,12 @@ impl Edge for Overlay {
             if node.is_none() {
                 accounts.inbound.count_drops(DropReason::NoNode, 1);
             }
-            Some((node?, packet))
+            let node = node?;
+            if let Some(sent) = writer.send_restored(node, packet) {
+                sent.count(accounts);
+                return None;
+            }
+            Some((node, packet))
         });
 
         for_each_run(with_node, |run| writer.send_run(run).count(accounts));

@@ -46,6 +46,9 @@ pub enum Cause {
     /// The packet cannot be translated (RFC 5508
     /// section 6, REQ-8). "Communication administratively prohibited" in both.
     Prohibited,
+    /// A rule rejects the packet. "Net unreachable" in IPv4, "no route to destination" in IPv6, as the kernel's nftables
+    /// sends for `reject`.
+    Rejected,
     /// The path carries packets of up to this many bytes. "Fragmentation needed" in IPv4 (RFC 1191), "packet too
     /// big" in IPv6.
     TooBig(u16),
@@ -61,6 +64,7 @@ impl Cause {
             (Self::Unreachable, true) => (unreachable, 3, [0, 0]),
             (Self::Prohibited, false) => (unreachable, 13, [0, 0]),
             (Self::Prohibited, true) => (unreachable, 1, [0, 0]),
+            (Self::Rejected, _) => (unreachable, 0, [0, 0]),
             (Self::TooBig(mtu), false) => (unreachable, 4, mtu.to_be_bytes()),
             (Self::TooBig(mtu), true) => (icmp::TOO_BIG_V6, 0, mtu.to_be_bytes()),
         };

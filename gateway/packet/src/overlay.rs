@@ -24,12 +24,14 @@ pub use ethernet::{Cast, Content, Ethernet, Mac};
 pub use merged::{Merged, merged};
 pub use neighbor::{Binding, Message, Question};
 pub use offload::{Limits, describe};
+pub use shared_source::SharedSource;
 
 pub mod ethernet;
 mod geneve;
 mod merged;
 pub mod neighbor;
 mod offload;
+mod shared_source;
 #[cfg(test)]
 mod tests;
 mod vxlan;

@@ -64,11 +64,15 @@ pub enum DropReason {
     OverlayFrame,
     /// No node of the overlay has the destination.
     NoNode,
+    /// A rule of a `FirewallConfiguration` drops the packet.
+    Filtered,
+    /// A rule of a `FirewallConfiguration` rejects the packet; its sender gets an ICMP error.
+    Rejected,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -98,6 +102,8 @@ impl DropReason {
         Self::OverlayHeader,
         Self::OverlayFrame,
         Self::NoNode,
+        Self::Filtered,
+        Self::Rejected,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -133,6 +139,8 @@ impl DropReason {
             Self::OverlayHeader => "overlay_header",
             Self::OverlayFrame => "overlay_frame",
             Self::NoNode => "no_node",
+            Self::Filtered => "filtered",
+            Self::Rejected => "rejected",
         }
     }
 

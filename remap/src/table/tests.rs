@@ -90,6 +90,7 @@ fn overlaps_with_own_prefixes_are_rejected() {
         prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
         host_maps: vec![HostMap::new(ip("192.0.2.9"), ip("203.0.113.9")).unwrap()],
         masquerade: vec![ip("203.0.113.1")],
+        sharing: Vec::new(),
     };
     let around = rule(0, "10.0.0.0/8", "11.0.0.0/8");
     let inside = rule(0, "192.168.3.0/24", "10.244.3.0/24");

@@ -59,7 +59,11 @@ impl Nodes {
         };
         let nodes = ids().zip(&self.list).filter(|(_, node)| stands_for(&node.device));
 
-        Devices::new(stands_for(TUNNEL_DEVICE) || is_tunnel(name), nodes.map(|(id, _)| id))
+        let has_tunnel = stands_for(TUNNEL_DEVICE) || is_tunnel(name);
+        let devices = Devices::new(has_tunnel, nodes.map(|(id, _)| id));
+
+        // The asterisk stands for nodes that no route names yet too.
+        if stands_for(NODE_DEVICES) { devices.with_any_node() } else { devices }
     }
 
     /// The node that a route leads to, if it leads to one.

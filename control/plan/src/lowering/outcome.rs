@@ -1,5 +1,7 @@
 //! The outcome of each object, for its status and an Event.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
@@ -18,6 +20,8 @@ const APPLIED: &str = "Applied";
 pub struct Outcome {
     /// The object.
     pub object: ObjectName,
+    /// Its UID.
+    pub uid: Option<String>,
     /// The generation that this is about.
     pub generation: Option<i64>,
     /// Why nothing of the object is executed; `None` if all of it is.
@@ -54,6 +58,24 @@ pub enum Problem {
     /// The object contradicts an earlier one.
     #[error("{0}")]
     Conflict(Conflict),
+    /// Only the flows of sources that share an address are tracked.
+    #[error(
+        "chain {chain}, rule {rule}: it {action}, which needs the flow of a packet: this gateway tracks flows of sources that share an address alone"
+    )]
+    NeedsFlows { chain: String, rule: usize, action: &'static str },
+    /// The remote would have to get an ICMP error.
+    #[error(
+        "chain {chain}, rule {rule}: it rejects packets from the tunnel, whose senders get no error from this gateway: write drop, or match the input device of a node"
+    )]
+    RejectsInbound { chain: String, rule: usize },
+    /// A node has one source at most that the remote does not know.
+    #[error(
+        "{rejected} is a further source that nodes share: this gateway has {kept} for that already, use one"
+    )]
+    SecondSource { kept: IpAddr, rejected: IpAddr },
+    /// A rule is not in force although the object is sound by itself.
+    #[error("{cause}")]
+    Rejected { cause: String },
     /// A rule selects packets by what a gateway does not route by.
     #[error(
         "rules[{rule}]: {field} is set, but this gateway selects routes by dst, iif and fwmark alone: leave it out"
@@ -69,9 +91,10 @@ pub enum Problem {
 impl Outcome {
     /// The outcome of an object that is executed.
     pub(super) fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
-        let generation = object.meta().generation;
+        let meta = object.meta();
+        let (uid, generation) = (meta.uid.clone(), meta.generation);
 
-        Self { object: ObjectName::of(object), generation, problem: None }
+        Self { object: ObjectName::of(object), uid, generation, problem: None }
     }
 
     /// The condition that reports this outcome for the gateway `host`, in place of `former`.

@@ -1,6 +1,6 @@
 //! Rules that have none of the shapes which become lookups: chains for a [`Ruleset`](remap::ruleset::Ruleset).
 
-use remap::ruleset::{self, Condition, Property, Rule, Rules, Versions};
+use remap::ruleset::{self, Action, Condition, Device, Property, Rule, Rules, Versions};
 
 use super::Problem;
 use super::devices::Nodes;
@@ -60,6 +60,47 @@ pub(super) fn chains(family: &str, chains: Vec<Resolved>) -> Result<Vec<ruleset:
     Ok(program)
 }
 
+/// Checks that `chains` can be executed without tracking flows, and without sending errors into the tunnel. Rules that no
+/// packet meets are not executed.
+pub(super) fn check_without_flows(chains: &[Resolved]) -> Result<(), Problem> {
+    for chain in chains {
+        let name = || chain.name.clone();
+        let rules = match &chain.rules {
+            Rules::Filter(rules) => rules,
+            Rules::Translate(rules) => {
+                let Some(rule) = rules.iter().position(can_be_met) else { continue };
+                let action = "translates addresses in none of the forms of Liqo's controllers";
+                return Err(Problem::NeedsFlows { chain: name(), rule, action });
+            }
+        };
+        for (number, rule) in rules.iter().enumerate().filter(|(_, rule)| can_be_met(rule)) {
+            let action = match rule.action {
+                Action::MarkFlow(_) => "sets the mark of a connection",
+                Action::RestoreMark => "reads the mark of a connection",
+                Action::Untrack => "exempts packets from connection tracking",
+                Action::Reject if !is_of_nodes(&rule.conditions) => {
+                    return Err(Problem::RejectsInbound { chain: name(), rule: number });
+                }
+                Action::Accept | Action::Drop | Action::Reject | Action::ClampMss(_) => continue,
+            };
+            return Err(Problem::NeedsFlows { chain: name(), rule: number, action });
+        }
+    }
+
+    Ok(())
+}
+
+/// Whether only packets from nodes meet `conditions`.
+fn is_of_nodes(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|condition| match (&condition.property, condition.is_negated) {
+        (Property::InputDevice(devices), is_negated) => {
+            devices.contains(Device::Tunnel) == is_negated
+        }
+        (Property::OutputDevice(devices), false) => devices.is_tunnel(),
+        _ => false,
+    })
+}
+
 impl Resolved {
     /// The hook of forwarded packets that it is at; `None` if it is at another one and has no effect there.
     fn forwarding_hook(&self) -> Result<Option<ruleset::Hook>, Problem> {
@@ -101,17 +142,20 @@ impl Resolved {
 }
 
 fn pruned<A: Copy>(rules: &[Rule<A>]) -> Vec<Rule<A>> {
-    let is_of_none = |condition: &&Condition| {
-        matches!(&condition.property,
-            Property::InputDevice(devices) | Property::OutputDevice(devices) if devices.is_empty())
-    };
-    let can_be_met = |rule: &&Rule<A>| {
-        !rule.conditions.iter().any(|condition| is_of_none(&condition) && !condition.is_negated)
-    };
-
-    let met = rules.iter().filter(can_be_met).map(|rule| Rule {
+    let met = rules.iter().filter(|rule| can_be_met(rule)).map(|rule| Rule {
         conditions: rule.conditions.iter().filter(|it| !is_of_none(it)).cloned().collect(),
         action: rule.action,
     });
     met.collect()
+}
+
+/// Whether a forwarded packet can meet `rule`.
+fn can_be_met<A>(rule: &Rule<A>) -> bool {
+    !rule.conditions.iter().any(|condition| is_of_none(condition) && !condition.is_negated)
+}
+
+/// Whether `condition` names devices that this gateway does not forward from or to.
+fn is_of_none(condition: &Condition) -> bool {
+    matches!(&condition.property,
+        Property::InputDevice(devices) | Property::OutputDevice(devices) if devices.is_empty())
 }

@@ -23,6 +23,8 @@ pub(super) struct Routes {
     /// The destinations behind the tunnel.
     pub(super) remotes: Vec<Prefix>,
     pub(super) node_routes: NodeRoutes,
+    /// Those for packets without a mark.
+    pub(super) node_prefixes: BTreeMap<Prefix, NodeId>,
     /// The addresses of pods of this cluster.
     pub(super) pods: BTreeSet<IpAddr>,
 }
@@ -106,11 +108,16 @@ pub(super) fn lower(
         marked.entry(mark).or_default().push((prefix, node));
     }
     let node_routes = NodeRoutes {
-        unmarked: lpm(all.unmarked.into_iter().collect()),
+        unmarked: lpm(all.unmarked.clone().into_iter().collect()),
         marked: marked.into_iter().map(|(mark, routes)| (mark, lpm(routes))).collect(),
     };
 
-    Routes { remotes: all.remotes.into_iter().collect(), node_routes, pods }
+    Routes {
+        remotes: all.remotes.into_iter().collect(),
+        node_routes,
+        node_prefixes: all.unmarked,
+        pods,
+    }
 }
 
 fn of_object(scope: &Scope, nodes: &Nodes, rules: &[Rule]) -> Result<Added, Problem> {

@@ -49,6 +49,10 @@ impl Shape {
         if let Self::HostMaps(maps) = self { maps } else { &[] }
     }
 
+    pub(super) fn unknown_sources(&self) -> &[((IpAddr, NodeId), u32)] {
+        if let Self::UnknownSources(sources) = self { sources } else { &[] }
+    }
+
     /// Whether the rejected part of `conflict` is one of its own.
     pub(super) fn has_rejected(&self, conflict: &Conflict) -> bool {
         let (rule, map) = rejected(conflict);
@@ -63,6 +67,7 @@ pub(super) fn lower(
     nodes: &Nodes,
     object: &FirewallConfiguration,
     chains: Vec<firewall::Chain>,
+    tracks_flows: bool,
 ) -> Result<Shape, Problem> {
     let chains: Vec<Resolved> =
         chains.into_iter().map(|chain| program::resolve(nodes, chain)).collect();
@@ -71,7 +76,12 @@ pub(super) fn lower(
     let pruned: Vec<Resolved> = chains.iter().map(Resolved::pruned).collect();
     match recognised(family, &pruned) {
         Some(shape) => Ok(shape),
-        None => program::chains(family, chains).map(Shape::Program),
+        None => {
+            if !tracks_flows {
+                program::check_without_flows(&chains)?;
+            }
+            program::chains(family, chains).map(Shape::Program)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod genuine;
 mod routes;
 mod rules;
+mod without_flows;
 
 use std::sync::Arc;
 
@@ -14,6 +15,10 @@ use super::*;
 
 /// What a gateway to Milan gets from objects with these specifications, and with two nodes.
 fn rome(firewalls: &[Value], routes: &[Value]) -> Lowered {
+    rome_with(&scope(), firewalls, routes)
+}
+
+fn rome_with(scope: &Scope, firewalls: &[Value], routes: &[Value]) -> Lowered {
     let nodes = json!({"table": {"name": "nodes", "rules": [
         {"dst": "10.80.0.1/32", "routes": [{"dst": "10.80.0.1/32", "dev": "liqo.one", "scope": "link"}]},
         {"dst": "10.80.0.2/32", "routes": [{"dst": "10.80.0.2/32", "dev": "liqo.two", "scope": "link"}]},
@@ -33,7 +38,7 @@ fn rome(firewalls: &[Value], routes: &[Value]) -> Lowered {
         route_configurations: routes.collect(),
     };
 
-    Lowered::new(&scope(), &objects)
+    Lowered::new(scope, &objects)
 }
 
 fn scope() -> Scope {
@@ -41,6 +46,7 @@ fn scope() -> Scope {
         remote_cluster_id: "milan".to_owned(),
         node_name: Some("one".to_owned()),
         peer_address: ip("169.254.18.1"),
+        tracks_flows: true,
     }
 }
 

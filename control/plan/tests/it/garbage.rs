@@ -295,6 +295,7 @@ proptest! {
             remote_cluster_id: "b".to_owned(),
             node_name: None,
             peer_address: [169, 254, 18, 1].into(),
+            tracks_flows: true,
         };
 
         let lowered = Lowered::new(&scope, &objects);

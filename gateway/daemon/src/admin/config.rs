@@ -137,12 +137,15 @@ fn of_overlay(origins: &Origins, overlay: &overlay::Settings) -> Settings {
     let optional = |mac: Option<Mac>| mac.map(text);
     let nodes: Vec<_> = nodes
         .iter()
-        .map(|overlay::Node { address, vni, mac, pods }| {
+        .map(|overlay::Node { address, vni, mac, pods, sources, inner, shared_source }| {
             json!({
                 "address": address,
                 "vni": vni.to_number(),
                 "mac": optional(*mac),
                 "pods": texts(pods),
+                "sources": sources,
+                "inner": inner,
+                "shared_source": shared_source.map(|source| source.shared),
             })
         })
         .collect();

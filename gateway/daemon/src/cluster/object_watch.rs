@@ -40,7 +40,7 @@ impl Watch {
         let (public_keys, key_changes) = watched("PublicKey", client, namespace, scope);
         let mut kinds = vec![key_changes];
         let configurations = match scope.remapping {
-            Remapping::External => None,
+            Remapping::External | Remapping::Rules => None,
             Remapping::Configurations => {
                 let (store, more) = watched("Configuration", client, namespace, scope);
                 kinds.push(more);

@@ -50,7 +50,7 @@ impl OverlayNodes {
 /// The node `own` as long as no other is known: all addresses are reached through it. So no question for a station is
 /// answered; node agents have static neighbours.
 pub(super) fn own_node(own: IpAddr, vni: Vni) -> overlay::Node {
-    overlay::Node { address: own, vni, mac: None, pods: everything().collect() }
+    node(own, vni, everything().collect())
 }
 
 /// The nodes that may send, and the addresses that each leads to: those of its pods, as far as the Node has them. All other
@@ -70,13 +70,25 @@ fn overlay_nodes<'a>(
             own_node.pods.append(&mut pods);
         }
         for address in addresses.into_iter().filter(|address| *address != own) {
-            found.push(overlay::Node { address, vni, mac: None, pods: mem::take(&mut pods) });
+            found.push(self::node(address, vni, mem::take(&mut pods)));
         }
     }
     found.push(own_node);
     found.sort_by_key(|node| node.address);
 
     found
+}
+
+fn node(address: IpAddr, vni: Vni, pods: Vec<Prefix>) -> overlay::Node {
+    overlay::Node {
+        address,
+        vni,
+        mac: None,
+        pods,
+        sources: Vec::new(),
+        inner: None,
+        shared_source: None,
+    }
 }
 
 /// All addresses of both IP versions.

@@ -61,6 +61,9 @@ pub(crate) fn overlay() -> overlay::Settings {
             vni: Vni::new(83).unwrap(),
             mac: None,
             pods: vec!["10.244.0.0/16".parse().unwrap()],
+            sources: Vec::new(),
+            inner: None,
+            shared_source: None,
         }],
         host: None,
     }

@@ -198,6 +198,8 @@ const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
         (Cause::Unreachable, false) => "host unreachable",
         (Cause::Unreachable, true) => "address unreachable",
         (Cause::Prohibited, _) => "communication administratively prohibited",
+        (Cause::Rejected, false) => "net unreachable",
+        (Cause::Rejected, true) => "no route to destination",
         (Cause::TooBig(_), false) => "fragmentation needed",
         (Cause::TooBig(_), true) => "packet too big",
     }

@@ -64,6 +64,10 @@ pub(super) fn remedy(
             "this is a datagram of the tunnel, which cannot carry itself: give {destination} a route of \
              its own that does not lead to the device"
         ),
+        DropReason::Filtered | DropReason::Rejected => format!(
+            "a rule of a FirewallConfiguration for this gateway drops packets from {source} to {destination}: \
+             change or delete it"
+        ),
         // Not possible for the packet of a question.
         DropReason::Malformed
         | DropReason::StagingFull

@@ -256,6 +256,7 @@ impl World {
                 host_map("10.1.0.5", "10.70.0.5"),
             ],
             masquerade,
+            sharing: Vec::new(),
         };
         let (table, conflicts) = Table::build(3, &cluster, rules());
         assert_eq!(conflicts, []);

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
+use remap::policy::Way;
 use remap::{Destination, PeerId};
 
+use super::policy::{self, Facts};
 use super::{Context, Endpoint, clamp, write, write_embedded};
 use crate::flows::OriginalPacket;
 use strait_packet::DropReason;
@@ -30,13 +32,16 @@ pub fn inbound(
         return Err(DropReason::SourceRouted);
     }
     let local = context.forwarding.inbound(id, header.source())?;
+    let facts = Facts::read(context, packet, header);
 
     let quoted = match icmp::embedded(packet, header) {
         Some(mut embedded) => Some(quoted(context, id, peer, packet, header, &mut embedded)?),
         None => None,
     };
     destination(context, peer, packet, header, quoted)?;
+    let passing = policy::forward(context, Way::Inbound, facts, header.destination())?;
     write(packet, header, Side::Source, (local, None), Checksum::Complete)?;
+    policy::leave(passing, packet, header, Checksum::Complete)?;
 
     Ok(clamp(packet, header, peer, Checksum::Complete)?)
 }

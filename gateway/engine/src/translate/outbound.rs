@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use remap::Source;
+use remap::policy::Way;
 
 use super::hairpin::hairpin;
+use super::policy::{self, Facts};
 use super::{Context, Outgoing, clamp, has_address, write, write_embedded};
 use crate::Route;
 use crate::flows::{Answer, OriginalPacket};
@@ -44,8 +46,8 @@ pub fn route<'a>(
 ///
 /// # Errors
 ///
-/// The reason why the packet is dropped. An ICMP error may have been changed by then; any other packet is unchanged,
-/// so that an ICMP error can quote it.
+/// The reason why the packet is dropped. An ICMP error may have been changed by then, and a packet that a rule drops at
+/// the last hook; any other packet is unchanged, so that an ICMP error can quote it.
 #[inline]
 pub fn outbound(
     context: &Context<'_>,
@@ -58,6 +60,8 @@ pub fn outbound(
         Outgoing::Peer(route) => route,
         Outgoing::Hairpin => return hairpin(context, packet, header, checksum),
     };
+    let facts = Facts::read(context, packet, header);
+    let passing = policy::forward(context, Way::Outbound, facts, route.destination)?;
 
     let quoted = match icmp::embedded(packet, header) {
         Some(mut embedded) => Some(quoted(context, route, packet, header, &mut embedded)?),
@@ -65,6 +69,7 @@ pub fn outbound(
     };
     source(context, route, packet, header, checksum, quoted)?;
     write(packet, header, Side::Destination, (route.destination, None), checksum)?;
+    policy::leave(passing, packet, header, checksum)?;
 
     Ok(clamp(packet, header, route.peer, checksum)?)
 }

@@ -4,6 +4,7 @@
 mod answers;
 mod hairpin;
 mod masquerade;
+mod policy;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -174,6 +175,7 @@ struct World {
     control: Control,
     flows: Arc<Flows>,
     pool: Vec<IpAddr>,
+    policy: Option<Arc<remap::policy::Policy>>,
     start: Instant,
 }
 
@@ -204,7 +206,7 @@ impl World {
         let settings = Settings { max_flows: 1024, seed: 1, index_seed: 1, start };
         let Engine { control, flows, .. } = Engine::new(identity, settings).unwrap();
         let pool = pool.iter().map(|address| ip(address)).collect();
-        let mut world = Self { control, flows, pool, start };
+        let mut world = Self { control, flows, pool, policy: None, start };
         world.reconfigure(None);
 
         world
@@ -221,6 +223,7 @@ impl World {
                 map("2001:db8::9", "fd70::9"),
             ],
             masquerade: self.pool.clone(),
+            sharing: Vec::new(),
         };
         let rules = [
             Rule::new(prefix("10.244.0.0/16"), prefix("10.71.0.0/16")),
@@ -240,7 +243,7 @@ impl World {
             persistent_keepalive: None,
         };
 
-        self.control.apply(vec![peer], table);
+        self.control.apply(vec![peer], table.with_policy(self.policy.clone()));
     }
 
     /// An address of ours, and the address as a remote knows it.

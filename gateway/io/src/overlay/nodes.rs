@@ -10,8 +10,8 @@ use remap::lpm::Lpm;
 use socket2::SockAddr;
 
 use super::Node;
-use strait_packet::overlay::Vni;
 use strait_packet::overlay::ethernet::Mac;
+use strait_packet::overlay::{SharedSource, Vni};
 
 /// All nodes of one configuration, immutable except for what is learned.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct KnownNode {
     remote: SocketAddr,
     destination: SockAddr,
     vni: Vni,
+    inner: IpAddr,
+    shared_source: Option<SharedSource>,
     /// The configured station.
     mac: Option<Mac>,
     /// The station in the last frame of the node as a number; 0 if there was none.
@@ -47,13 +49,18 @@ impl Nodes {
         let mut prefixes = HashMap::new();
         for (index, node) in nodes.iter().enumerate() {
             by_address.entry(node.address).or_insert(index);
+            for source in &node.sources {
+                by_address.entry(*source).or_insert(index);
+            }
             for prefix in &node.pods {
                 prefixes.entry(*prefix).or_insert(index);
             }
         }
         // After all configured prefixes, which may give the address of a node to another one.
         for (index, node) in nodes.iter().enumerate() {
-            prefixes.entry(Prefix::of_host(node.address)).or_insert(index);
+            for own in [Some(node.address), node.inner].into_iter().flatten() {
+                prefixes.entry(Prefix::of_host(own)).or_insert(index);
+            }
         }
         let known = nodes.iter().map(|node| {
             let learned = former.and_then(|former| former.of_source(node.address));
@@ -101,7 +108,15 @@ impl KnownNode {
             IpAddr::V4(_) | IpAddr::V6(_) => SockAddr::from(remote),
         };
 
-        Self { remote, destination, vni: node.vni, mac: node.mac, learned_mac }
+        Self {
+            remote,
+            destination,
+            vni: node.vni,
+            inner: node.inner.unwrap_or(node.address),
+            shared_source: node.shared_source,
+            mac: node.mac,
+            learned_mac,
+        }
     }
 
     /// The outer address and the port of the node.
@@ -117,6 +132,17 @@ impl KnownNode {
     /// The identifier of the virtual network with this node.
     pub(super) const fn vni(&self) -> Vni {
         self.vni
+    }
+
+    /// The address by which it is asked for its station.
+    pub(super) const fn inner(&self) -> IpAddr {
+        self.inner
+    }
+
+    /// The source that it shares with other nodes.
+    #[inline]
+    pub(super) const fn shared_source(&self) -> Option<&SharedSource> {
+        self.shared_source.as_ref()
     }
 
     /// The station to send to.
@@ -208,6 +234,25 @@ mod tests {
     }
 
     #[test]
+    fn nodes_have_several_sources_and_an_inner_address() {
+        let inner = "10.80.0.1".parse().unwrap();
+        let sources = vec!["192.0.2.1".parse().unwrap()];
+        let of_node = Node { sources, inner: Some(inner), ..node("172.18.3.1", &[]) };
+
+        let nodes = Nodes::new(&[of_node], 6091, true, None);
+
+        for source in ["172.18.3.1", "192.0.2.1"] {
+            let known = nodes.of_source(source.parse().unwrap()).unwrap();
+            assert_eq!(
+                (known.remote().to_string().as_str(), known.inner()),
+                ("172.18.3.1:6091", inner)
+            );
+        }
+        assert!(nodes.of_pod(inner).is_some());
+        assert_eq!(nodes.without_station(false).count(), 1);
+    }
+
+    #[test]
     fn truncated_packets_have_no_destination() {
         let mut packet = [0x60; 40];
         assert!(destination(&packet).is_some());
@@ -233,6 +278,9 @@ mod tests {
             vni: Vni::new(83).unwrap(),
             mac: None,
             pods: pods.iter().map(|pods| pods.parse().unwrap()).collect(),
+            sources: Vec::new(),
+            inner: None,
+            shared_source: None,
         }
     }
 }

@@ -308,6 +308,10 @@ impl Overlay {
         node.learn_mac(ethernet.source);
         let limits = || Limits { datagram_len, ..self.limits(packet, &header) };
         let virtio = describe(packet, &header, limits);
+        if let Some(source) = node.shared_source() {
+            let checksum = virtio.checksum(&header);
+            source.replace(packet, &mut header, checksum)?;
+        }
         let inner_ecn = header.ecn();
         let merged_ecn =
             ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;

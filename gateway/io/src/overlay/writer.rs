@@ -3,15 +3,16 @@
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use super::nodes::KnownNode;
+use super::nodes::{KnownNode, destination};
 use crate::gso_fallback::{GsoRefusals, SendMode};
 use crate::sys;
 use strait_engine::Accounts;
+use strait_packet::Header;
 use strait_packet::buffer::{MAX_SEGMENTS, MAX_TRANSMIT_BYTES};
 use strait_packet::counters::as_u64;
 use strait_packet::ecn::Ecn;
 use strait_packet::overlay::ethernet::{Content, Ethernet, Mac};
-use strait_packet::overlay::{Encapsulation, PREFIX_LEN};
+use strait_packet::overlay::{Encapsulation, PREFIX_LEN, SharedSource};
 
 /// The length of an outer header in bytes, at most: IPv6 and UDP.
 const OUTER_LEN: usize = 48;
@@ -156,7 +157,45 @@ pub(super) struct Writer<'a> {
     pub(super) segments: Option<&'a GsoRefusals>,
 }
 
+/// Packets up to this length, in bytes, are copied to a small buffer.
+const USUAL_PACKET_BYTES: usize = 2048;
+
 impl Writer<'_> {
+    /// Sends `packet` alone if it is for the address that `node` has in place of a shared source, and to that one instead;
+    /// `None` for any other packet.
+    pub(super) fn send_restored(&self, node: &KnownNode, packet: &[u8]) -> Option<Sent> {
+        let source = node.shared_source()?;
+        if destination(packet) != Some(source.own) {
+            return None;
+        }
+        let is_sent = if packet.len() <= USUAL_PACKET_BYTES {
+            self.send_copy::<USUAL_PACKET_BYTES>(node, source, packet)
+        } else {
+            self.send_copy::<MAX_TRANSMIT_BYTES>(node, source, packet)
+        };
+        let mut sent = Sent::default();
+        sent.add(&[packet], is_sent);
+
+        Some(sent)
+    }
+
+    /// Sends a copy of `packet`, of at most `N` bytes, to the shared source.
+    fn send_copy<const N: usize>(
+        &self,
+        node: &KnownNode,
+        source: &SharedSource,
+        packet: &[u8],
+    ) -> bool {
+        let mut buffer = [0; N];
+        let Some(copy) = buffer.get_mut(..packet.len()) else { return false };
+        copy.copy_from_slice(packet);
+        let restored = Header::parse(copy).map(|mut header| source.restore(copy, &mut header));
+        let mut run = Run::new();
+        run.push(node, copy);
+
+        matches!(restored, Ok(Ok(()))) && self.send_run(&run).is_complete()
+    }
+
     /// Sends the packets of `run`, blocking while the send buffer is full.
     pub(super) fn send_run(&self, run: &Run<'_>) -> Sent {
         let mut sent = Sent::default();
@@ -319,6 +358,9 @@ mod tests {
             vni: Vni::new(83).unwrap(),
             mac: None,
             pods: Vec::new(),
+            sources: Vec::new(),
+            inner: None,
+            shared_source: None,
         };
 
         Nodes::new(&[node(1), node(2)], 8483, true, None)

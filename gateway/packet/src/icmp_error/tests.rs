@@ -148,6 +148,8 @@ fn codes_match_kernel_and_rfc_5508() {
     assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Prohibited), (3, 13, 0));
     assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Unreachable), (1, 3, 0));
     assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Prohibited), (1, 1, 0));
+    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Rejected), (3, 0, 0));
+    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Rejected), (1, 0, 0));
     assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::TooBig(1220)), (3, 4, 1220));
     assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::TooBig(1280)), (2, 0, 1280));
 }
@@ -179,6 +181,8 @@ fn expected(packet: &Packet, bytes: &[u8], cause: Cause) -> Option<Vec<u8>> {
         (Cause::Unreachable, true) => vec![1, 3, 0, 0, 0, 0, 0, 0],
         (Cause::Prohibited, false) => vec![3, 13, 0, 0, 0, 0, 0, 0],
         (Cause::Prohibited, true) => vec![1, 1, 0, 0, 0, 0, 0, 0],
+        (Cause::Rejected, false) => vec![3, 0, 0, 0, 0, 0, 0, 0],
+        (Cause::Rejected, true) => vec![1, 0, 0, 0, 0, 0, 0, 0],
         (Cause::TooBig(mtu), false) => [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes()].concat(),
         (Cause::TooBig(mtu), true) => [&[2, 0, 0, 0, 0, 0][..], &mtu.to_be_bytes()].concat(),
     };
@@ -199,6 +203,7 @@ fn any_cause() -> impl Strategy<Value = Cause> {
     prop_oneof![
         Just(Cause::Unreachable),
         Just(Cause::Prohibited),
+        Just(Cause::Rejected),
         any::<u16>().prop_map(Cause::TooBig),
     ]
 }

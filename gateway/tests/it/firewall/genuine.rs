@@ -134,6 +134,7 @@ impl World {
             remote_cluster_id: remote.to_owned(),
             node_name: Some(format!("{id}-n1")),
             peer_address: [169, 254, 18, peer].into(),
+            tracks_flows: true,
         };
         let lowered = Lowered::new(&scope, &objects(&firewalls, &routes));
         assert!(lowered.outcomes.iter().all(|outcome| outcome.problem.is_none()));

@@ -117,6 +117,7 @@ fn assert_agrees(
         remote_cluster_id: "milan".to_owned(),
         node_name: None,
         peer_address: [169, 254, 18, 1].into(),
+        tracks_flows: true,
     };
     let lowered = Lowered::new(&scope, &objects(&firewalls, &routes));
 

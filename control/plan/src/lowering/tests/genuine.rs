@@ -63,6 +63,7 @@ impl World {
             node_name: Some(format!("{}-n1", if is_server { "milan" } else { "rome" })),
             remote_cluster_id: id,
             peer_address: ip(if is_server { "169.254.18.2" } else { "169.254.18.1" }),
+            tracks_flows: true,
         }
     }
 }

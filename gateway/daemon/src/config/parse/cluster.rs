@@ -34,6 +34,7 @@ impl Parser<'_> {
             prefixes: pods.into_iter().chain(externals).collect(),
             host_maps,
             masquerade: pool,
+            sharing: Vec::new(),
         }
     }
 

@@ -67,7 +67,15 @@ impl Parser<'_> {
         let mac = mac.as_ref().and_then(|mac| self.mac(mac));
         let pods = pods.iter().filter_map(|text| self.pods(text, taken)).collect();
 
-        Some(Node { address: outer?, vni: vni?, mac, pods })
+        Some(Node {
+            address: outer?,
+            vni: vni?,
+            mac,
+            pods,
+            sources: Vec::new(),
+            inner: None,
+            shared_source: None,
+        })
     }
 
     fn node_address(&mut self, text: &Spanned<String>, taken: &mut Taken) -> Option<IpAddr> {
