@@ -92,7 +92,7 @@ pub(super) fn insert(
             }
         }
         Edge::Overlay => {
-            let section = NodeSection { address: NODE.into(), pods: pods.collect() };
+            let section = NodeSection { address: NODE.into(), mac: None, pods: pods.collect() };
             cluster.config.set_overlay(OverlaySection {
                 encapsulation: "vxlan",
                 port: PORT,

@@ -106,6 +106,9 @@ pub struct OverlaySection {
 pub struct NodeSection {
     /// Outer address.
     pub address: IpAddr,
+    /// The station of its device; without it the gateway asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
     /// The prefixes of its pods.
     pub pods: Vec<IpNet>,
 }

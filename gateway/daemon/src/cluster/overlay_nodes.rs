@@ -8,10 +8,11 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use remap::Prefix;
+use strait_api::vxlan;
 use strait_io::overlay;
 use strait_kube::nodes;
 use strait_kube::watch::{Bundle, WATCH_SECONDS, changes, unending};
-use strait_packet::overlay::Vni;
+use strait_packet::overlay::{Mac, Vni};
 
 /// Watches the nodes.
 pub(super) struct OverlayNodes {
@@ -48,7 +49,7 @@ impl OverlayNodes {
 }
 
 /// The node `own` as long as no other is known: all addresses are reached through it. So no question for a station is
-/// answered; node agents have static neighbours.
+/// answered; node agents have static neighbours, and the station of a node follows from its address.
 pub(super) fn own_node(own: IpAddr, vni: Vni) -> overlay::Node {
     node(own, vni, everything().collect())
 }
@@ -83,7 +84,7 @@ fn node(address: IpAddr, vni: Vni, pods: Vec<Prefix>) -> overlay::Node {
     overlay::Node {
         address,
         vni,
-        mac: None,
+        mac: Some(Mac(vxlan::station(address))),
         pods,
         sources: Vec::new(),
         inner: None,
@@ -137,6 +138,7 @@ mod tests {
             texts,
             ["172.18.0.1 10.244.1.0/24", "172.18.0.2 0.0.0.0/0 ::/0 10.244.2.0/24", "fd00:18::2 ",]
         );
-        assert!(found.iter().all(|node| node.vni == vni && node.mac.is_none()));
+        assert!(found.iter().all(|node| node.vni == vni));
+        assert_eq!(found[0].mac, Some(Mac([0x0e, 0x53, 172, 18, 0, 1])));
     }
 }

@@ -44,6 +44,17 @@ fn pods_of_three_nodes_talk() {
     world.finish();
 }
 
+#[test]
+fn nodes_with_ipv6_addresses_are_served() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = OverlayWorld::start(&Layout::equal(), Fabric::RoutedIpv6);
+
+    assert!(world.node().address.is_ipv6());
+    world.assert_without_capabilities();
+    world.assert_traffic();
+    world.finish();
+}
+
 /// A router between node and gateway marks outer headers: the one that this process decapsulates, then the one that it wrote.
 #[test]
 fn congestion_on_the_fabric_reaches_the_pod() {

@@ -29,6 +29,9 @@ const FABRIC_LINK: &str = "fabric";
 
 const FABRIC_MTU: u32 = 1500;
 
+/// The station of a node with an IPv6 address.
+const STATION: &str = "06:53:00:00:00:01";
+
 /// Addresses of the gateway for nodes, which it answers for like for any other.
 const NEXT_HOP_V4: &str = "169.254.83.1";
 const NEXT_HOP_V6: &str = "fe80::53";
@@ -212,7 +215,9 @@ fn insert_node(cluster: &mut Cluster, fabric: Fabric, changes: &Changes, network
     let pods: Vec<IpNet> = cluster.side.realms.iter().map(|realm| realm.pods).collect();
     let remapped = cluster.side.realms.iter().map(|realm| realm.remapped);
     node.add_vxlan(remapped.chain(changes.extra_route));
-    let section = NodeSection { address, pods: changes.pods.clone().unwrap_or(pods) };
+    // An IPv6 node is not asked for its station.
+    let mac = address.is_ipv6().then(|| STATION.to_owned());
+    let section = NodeSection { address, mac, pods: changes.pods.clone().unwrap_or(pods) };
     cluster.config.set_overlay(OverlaySection {
         encapsulation: "vxlan",
         port: PORT,
@@ -304,7 +309,7 @@ fn add_further_node(cluster: &mut Cluster, first: &Node, network: u8, number: u8
     node.add_vxlan(cluster.side.realms.iter().map(|realm| realm.remapped));
     let pods = vec![subnet_of(address).trunc()];
     let overlay = cluster.config.overlay.as_mut().unwrap();
-    overlay.nodes.push(NodeSection { address: node.address, pods });
+    overlay.nodes.push(NodeSection { address: node.address, mac: None, pods });
 
     FurtherPod { namespace: pod, address, _node: node.namespace }
 }
@@ -331,6 +336,9 @@ impl Node {
                 "link add vx type vxlan id {VNI} dstport {PORT} local {address} remote {gateway}"
             ),
         );
+        if address.is_ipv6() {
+            ip(namespace, &format!("link set vx address {STATION}"));
+        }
         ip(namespace, "address add 169.254.83.83/32 dev vx");
         ip(namespace, "link set vx up");
         for prefix in prefixes {
