@@ -10,7 +10,7 @@ endif
 
 # Seconds of fuzzing per target. One target runs on each core.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= aead parse rewrite translate segment overlay coalesce message table session uapi
+FUZZ_TARGETS ?= aead parse rewrite translate segment overlay coalesce message table session uapi handover
 .DEFAULT_GOAL := help
 
 .PHONY: help

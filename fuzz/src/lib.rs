@@ -12,6 +12,7 @@ pub mod oracle;
 
 mod aead;
 mod coalesce;
+mod handover;
 mod message;
 mod overlay;
 mod parse;
@@ -24,6 +25,7 @@ mod uapi;
 
 pub use aead::aead;
 pub use coalesce::coalesce;
+pub use handover::handover;
 pub use message::message;
 pub use overlay::overlay;
 pub use parse::parse;
@@ -38,13 +40,14 @@ pub use uapi::uapi;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("aead", aead),
     ("parse", parse),
     ("rewrite", rewrite),
     ("segment", segment),
     ("session", session),
     ("coalesce", coalesce),
+    ("handover", handover),
     ("message", message),
     ("overlay", overlay),
     ("table", table),

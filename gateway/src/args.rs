@@ -49,7 +49,8 @@ pub(crate) enum Command {
     /// warning, because releases of Liqo differ in their flags.
     ///
     /// SIGHUP reloads the file and applies the changes; sessions and learned endpoints survive. SIGTERM and SIGINT
-    /// send the packets in progress and exit with status 0.
+    /// send the packets in progress and exit with status 0. SIGUSR2 replaces the process by the program that its file
+    /// holds by now, without losing a packet.
     ///
     /// The admin port (metrics_address) serves /metrics, /healthz, /readyz, /config and /log.
     /// `PUT /log?level=FILTER` changes the log filter until the process ends; it is accepted only from a loopback

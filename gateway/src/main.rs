@@ -10,6 +10,8 @@ mod operator;
 mod output;
 mod show;
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use strait_daemon::admin::{Pages, Sources, StatusBoard};
 use strait_daemon::cluster::{self, ClusterSource};
 use strait_daemon::config::Config;
 use strait_daemon::flag_values::FlagValues;
-use strait_daemon::service::{Service, Sockets, Source};
+use strait_daemon::service::{CHECK, Replacement, Service, Sockets, Source, successor_answer};
 use strait_daemon::socket::{self, Listener};
 use strait_daemon::{device, explain, mtu, uapi};
 use strait_host::http::Admin;
@@ -30,19 +32,26 @@ use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
 use strait_host::{limits, stdout};
 use strait_io::Gateway;
+use strait_io::handover::Handover;
 use strait_kube::client::{self, Part};
 #[cfg(feature = "demo")]
 use strait_lab::demo;
 use strait_node as node;
 use strait_peering::cli;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::args::{Args, Command, GatewayArgs};
 
 fn main() -> ExitCode {
     strait_io::set_mmap_threshold();
-    let words: Vec<_> = std::env::args_os().collect();
+    let mut words: Vec<_> = std::env::args_os().collect();
+    // Not a subcommand: only a running gateway calls it.
+    let is_check = words.get(1).is_some_and(|word| word == CHECK);
+    if is_check {
+        words.remove(1);
+    }
     let result = match args::parse(&words) {
+        Ok(args) if is_check => check_successor(args),
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
             stdout::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
@@ -94,6 +103,17 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Whether a gateway could go on with this program and these arguments. Nothing is changed.
+fn check_successor(args: Args) -> anyhow::Result<ExitCode> {
+    let Command::Gateway(gateway) = args.command else {
+        return Err(UsageError::Wrong("only a gateway has a successor".to_owned()).into());
+    };
+    configure(*gateway)?;
+    stdout::print(&successor_answer())?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs `strait gateway` until a signal ends it.
 fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     end_on_signal().context("cannot listen for signals")?;
@@ -108,30 +128,89 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
+    let mut handover = Handover::receive().unwrap_or_else(|error| {
+        error!(%error, "nothing was taken over from the previous program: starting afresh");
+        None
+    });
+    let health = args.cluster.health_probe_bind_address.0;
+    let flag_values = args.flag_values.clone();
+    let Configured { start, config } = configure(args)?;
+    let start = match start {
+        Configuration::File(file) => Start::File(file),
+        Configuration::Cluster(settings) => {
+            let client =
+                runtime.block_on(client::infer(Part::Gateway)).map_err(UsageError::wrong)?;
+            Start::Cluster(settings, client)
+        }
+    };
+    let mut addresses = vec![config.metrics_address, health];
+    addresses.dedup();
+    let mut inherited = handover
+        .as_mut()
+        .map(|handover| std::mem::take(&mut handover.listeners))
+        .unwrap_or_default();
+    let admins: Vec<_> = addresses
+        .into_iter()
+        .flatten()
+        .map(|address| admin(address, &mut inherited))
+        .collect::<Result<_, _>>()?;
+    // Those of other addresses are closed before anything else may bind them.
+    drop(inherited);
+    let socket = socket::open(&config)?;
+
+    let parts = Parts { admins, socket, log, flag_values, handover };
+    runtime.block_on(serve(start, config, parts))?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The admin port at `address`: one of those that were handed over, or a new one.
+fn admin(address: SocketAddr, inherited: &mut Vec<OwnedFd>) -> anyhow::Result<Admin> {
+    for listener in std::mem::take(inherited) {
+        match Admin::inherit(address, listener) {
+            Ok(admin) => return Ok(admin),
+            Err(other) => inherited.push(other),
+        }
+    }
+
+    Admin::bind(address)
+}
+
+/// What the arguments of a gateway mean.
+struct Configured {
+    start: Configuration,
+    config: Config,
+}
+
+/// Where the configuration comes from.
+enum Configuration {
+    File(PathBuf),
+    Cluster(Box<cluster::Settings>),
+}
+
+fn configure(args: GatewayArgs) -> anyhow::Result<Configured> {
     let is_in_cluster = args.is_in_cluster();
-    let (start, config) = match args.config {
+    match args.config {
         Some(file) => {
             let mut config = Config::load(&file)?;
             config.dns_check_interval = args.cluster.dns_check_interval;
-            (Start::File(file), config)
+            Ok(Configured { start: Configuration::File(file), config })
         }
         None if is_in_cluster => {
             let (settings, config) = cluster::Settings::read(&args.cluster, &args.flag_values)?;
-            let client =
-                runtime.block_on(client::infer(Part::Gateway)).map_err(UsageError::wrong)?;
-            (Start::Cluster(Box::new(settings), client), config)
+            Ok(Configured { start: Configuration::Cluster(Box::new(settings)), config })
         }
-        None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),
-    };
-    let mut addresses = vec![config.metrics_address, args.cluster.health_probe_bind_address.0];
-    addresses.dedup();
-    let admins: Vec<_> =
-        addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
-    let socket = socket::open(&config)?;
+        None => Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),
+    }
+}
 
-    runtime.block_on(serve(start, config, admins, socket, log, args.flag_values))?;
-
-    Ok(ExitCode::SUCCESS)
+/// What a gateway is started with beside its configuration.
+struct Parts {
+    admins: Vec<Admin>,
+    socket: Option<Listener>,
+    log: Log,
+    flag_values: FlagValues,
+    handover: Option<Handover>,
 }
 
 /// The source of a gateway's configuration.
@@ -140,14 +219,8 @@ enum Start {
     Cluster(Box<cluster::Settings>, Client),
 }
 
-async fn serve(
-    start: Start,
-    config: Config,
-    admins: Vec<Admin>,
-    socket: Option<Listener>,
-    log: Log,
-    flag_values: FlagValues,
-) -> anyhow::Result<()> {
+async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result<()> {
+    let Parts { admins, socket, log, flag_values, handover } = parts;
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     let underlay = netlink.underlay(config.endpoint_addresses().next()).await;
@@ -156,11 +229,27 @@ async fn serve(
     info!(version = env!("CARGO_PKG_VERSION"), %config, "starting");
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the cluster side");
 
-    let gateway = Gateway::start(&config.settings(mtu.bytes), &config.private_key)?;
+    let settings = config.settings(mtu.bytes);
+    let memory = handover.as_ref().map(|handover| handover.memory.clone()).unwrap_or_default();
+    let (gateway, taken_over) = match handover {
+        None => (Gateway::start(&settings, &config.private_key)?, None),
+        Some(handover) => {
+            let (gateway, taken_over) =
+                Gateway::take_over(handover, &settings, &config.private_key)?;
+            let taken_over = taken_over.inspect_err(|error| {
+                error!(%error, "no session was taken over from the previous program");
+            });
+            (gateway, taken_over.ok())
+        }
+    };
+    if let Some(interface) = taken_over.as_ref().and_then(|taken_over| taken_over.interface.clone())
+    {
+        config.interface = interface;
+    }
     let source = match start {
         Start::File(file) => Source::File(file),
         Start::Cluster(settings, client) => {
-            Source::Cluster(Box::new(ClusterSource::start(&settings, client)))
+            Source::Cluster(Box::new(ClusterSource::start(&settings, client, &memory)))
         }
     };
     let cluster = source.observed();
@@ -175,6 +264,8 @@ async fn serve(
         flag_values: Arc::new(flag_values),
     };
     let pages = Arc::new(Pages::new(sources));
+    let listeners = admins.iter().map(Admin::socket).collect::<Result<_, _>>();
+    let replacement = Replacement::new(listeners.context("cannot copy the admin socket")?);
     for admin in admins {
         admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
@@ -195,6 +286,8 @@ async fn serve(
 
     Service::new(source, config, mtu.bytes, gateway, netlink, board, sockets)
         .await?
+        .replaced_with(replacement)
+        .taking_over(taken_over)
         .run(signals)
         .await
 }

@@ -4,13 +4,16 @@
 //! after a change here.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use remap::checksum::pseudo_header;
 use strait_packet::Header;
 use strait_packet::fixtures::{Extension, Packet, noise, put, tcp, udp};
+
 use strait_packet::overlay::{Binding, Content, Encapsulation, Ethernet, Mac, Vni, neighbor};
+use strait_wg::handover::Writer;
 
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
@@ -31,6 +34,7 @@ fn the_corpora_hold_the_seeds() {
         ("rewrite", packets()),
         ("segment", frames()),
         ("coalesce", batches()),
+        ("handover", handovers()),
         ("message", messages()),
         ("overlay", overlays()),
         ("table", tables()),
@@ -114,6 +118,78 @@ fn uapi_texts() -> Vec<Seed> {
     ];
 
     seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
+}
+
+/// The states of tunnels and of an engine.
+fn handovers() -> Vec<Seed> {
+    let base = Instant::now();
+    let written = |write: &dyn Fn(&mut Writer)| {
+        let mut out = Writer::new(base);
+        write(&mut out);
+        out.finish().to_vec()
+    };
+    let none = |out: &mut Writer, count: usize| (0..count).for_each(|_| out.flag(false));
+    let session = |out: &mut Writer| {
+        out.flag(true);
+        [7, 8].iter().for_each(|index| out.u32(*index));
+        [1, 2].iter().for_each(|seconds| out.duration(Duration::from_secs(*seconds)));
+        out.flag(true);
+        out.put(&noise(64, 3));
+        [1000, 900].iter().for_each(|counter| out.u64(*counter));
+        out.list(0..129_u32, |out, block| out.u64(u64::from(block * block)));
+    };
+    let rest = |out: &mut Writer| {
+        out.list([&[1, 2, 3][..]].into_iter(), |out, packet| {
+            out.u8(2);
+            out.bytes(packet);
+        });
+        none(out, 5);
+        (0..9).for_each(|micros| out.u64(micros));
+        none(out, 2);
+        out.u32(0);
+        none(out, 1);
+        out.duration(Duration::from_secs(1_700_000_000));
+    };
+    let tunnel = |out: &mut Writer, has_session: bool| {
+        out.u8(5);
+        none(out, 2);
+        if has_session {
+            session(out)
+        } else {
+            none(out, 1)
+        }
+        none(out, 1);
+        rest(out);
+    };
+    let counts = |out: &mut Writer| {
+        (0..7).for_each(|count| out.u64(count));
+        out.u32(1);
+        out.bytes(b"no_route");
+        out.u64(3);
+    };
+    let engine = |out: &mut Writer| {
+        out.u32(2);
+        out.u32(1);
+        out.put(&noise(32, 4));
+        out.u32(1);
+        out.flag(true);
+        out.path(SocketAddr::from(([192, 0, 2, 1], 51840)).into());
+        none(out, 1);
+        (0..5).for_each(|count| out.u64(count));
+        out.u32(1);
+        out.put(&noise(32, 5));
+        out.u32(0);
+        tunnel(out, true);
+        counts(out);
+        counts(out);
+        out.u32(0);
+    };
+
+    vec![
+        ("tunnel", written(&|out| tunnel(out, false))),
+        ("tunnel-with-session", written(&|out| tunnel(out, true))),
+        ("engine", written(&engine)),
+    ]
 }
 
 /// Network events, each a step of two bytes.

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::watcher;
+use strait_api::identity::Identity;
 use strait_io::{PeerStatus, overlay};
 use strait_kube::election::{self, ProbedPathMtu};
 use strait_plan::Desired;
@@ -97,6 +98,7 @@ pub struct ClusterSource {
     /// With an overlay.
     overlay_nodes: Option<OverlayNodes>,
     scope: Scope,
+    identity: Identity,
     own_key: OwnKey,
     connectivity_events: ConnectivityEvents,
     /// What objects requested before a restart, if it was saved.
@@ -129,13 +131,22 @@ pub struct ClusterSource {
 
 impl ClusterSource {
     /// Starts to watch and takes part in the leader election. Call it within the runtime.
-    pub fn start(settings: &Settings, client: Client) -> Self {
+    ///
+    /// `memory` is that of the predecessor of this process, see [`Self::memory`]: if it was the leader, this one is, with
+    /// the same peers, until the API server says otherwise. It may be empty.
+    pub fn start(settings: &Settings, client: Client, memory: &str) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
         let is_active = settings.leadership == Leadership::Always;
-        let (sender, mut term) = watch::channel(is_active.then(LeaderTerm::default));
+        let memory = state::from_text(identity, memory);
+        let leads = is_active || memory.is_some();
+        let path_mtu = memory.as_ref().and_then(|memory| memory.path_mtu).map(ProbedPathMtu::Bytes);
+        let first_term = leads.then(|| LeaderTerm { path_mtu, ..LeaderTerm::default() });
+        let (sender, mut term) = watch::channel(first_term);
         term.mark_changed();
-        let saved = state_file.as_ref().and_then(StateFile::load);
+        let saved = memory
+            .map(|memory| memory.requested)
+            .or_else(|| state_file.as_ref().and_then(StateFile::load));
         let has_led = saved.as_ref().is_some_and(|saved| !saved.peers.is_empty());
         let leadership =
             LeadershipTask::start(&settings.leadership, &client, identity, has_led, sender);
@@ -155,6 +166,7 @@ impl ClusterSource {
             watch,
             overlay_nodes,
             scope: settings.scope.clone(),
+            identity: identity.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
             connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
             saved,
@@ -258,6 +270,19 @@ impl ClusterSource {
             }
         }
         self.report_peer(status);
+    }
+
+    /// What a successor of this process needs to know before the API server answers, if this replica is the leader:
+    /// otherwise nothing. `status` is that of the peers.
+    pub(crate) fn memory(&self, status: &[PeerStatus]) -> String {
+        let desired = self.desired.as_ref().filter(|_| self.term.borrow().is_some());
+
+        desired.and_then(|it| state::to_text(&self.identity, it, status)).unwrap_or_default()
+    }
+
+    /// Whether peers from before a restart are known.
+    pub(crate) fn remembers_peers(&self) -> bool {
+        self.saved.as_ref().is_some_and(|saved| !saved.peers.is_empty())
     }
 
     /// Whether [`Self::report_peer`] should be called soon.

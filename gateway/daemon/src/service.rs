@@ -4,6 +4,8 @@
 
 mod connectivity;
 mod edge;
+mod handover;
+mod replacement;
 mod sockets;
 mod source;
 
@@ -17,6 +19,7 @@ use anyhow::{Context, anyhow, bail};
 use strait_host::netlink::{Changes, Link, Netlink};
 use strait_host::signals::{SignalAction, Signals};
 use strait_host::vmclock::VmClock;
+use strait_io::handover::TakenOver;
 use strait_io::{Gateway, Monitor, trim_heap};
 use strait_wg::PublicKey;
 use strait_wg::key_rotation::GRACE;
@@ -35,6 +38,7 @@ use super::resolver::Resolver;
 
 use edge::{Edge, Synced};
 
+pub use replacement::{CHECK, Replacement, answer as successor_answer};
 pub use sockets::Sockets;
 pub use source::Source;
 
@@ -78,6 +82,9 @@ pub struct Service {
     paths: PeerPaths,
     vmclock: VmClock,
     board: StatusBoard,
+    replacement: Replacement,
+    /// What was taken over from the predecessor of this process, until the packet threads run.
+    taken_over: Option<TakenOver>,
 }
 
 impl Service {
@@ -123,7 +130,21 @@ impl Service {
             vmclock: VmClock::open(),
             source,
             board,
+            replacement: Replacement::new(Vec::new()),
+            taken_over: None,
         })
+    }
+
+    /// Is replaced with `replacement` on SIGUSR2.
+    #[must_use]
+    pub fn replaced_with(self, replacement: Replacement) -> Self {
+        Self { replacement, ..self }
+    }
+
+    /// Goes on with what was `taken_over` with the gateway, whose packet threads do not run yet.
+    #[must_use]
+    pub fn taking_over(self, taken_over: Option<TakenOver>) -> Self {
+        Self { taken_over, ..self }
     }
 
     /// Applies the first configuration, runs until a signal, and drains.
@@ -132,8 +153,11 @@ impl Service {
     ///
     /// If none of the routes can be installed at the start, or a packet thread ended.
     pub async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
-        self.edge.bring_up().await?;
+        // After a hand-over packets wait, and the device is up.
+        self.take_over_peers().await;
         self.apply();
+        self.start_forwarding()?;
+        self.edge.bring_up().await?;
         self.sync_edge().await;
         let end =
             match self.last_device.missing.iter().find(|missing_prefix| missing_prefix.is_route) {
@@ -143,7 +167,7 @@ impl Service {
                 Some(_) | None => {
                     // In a cluster it is ready after the first list of objects.
                     if matches!(self.source, Source::File(_)) {
-                        self.board.set_knows_peers();
+                        self.handle_peers_known();
                     }
                     info!("the gateway runs");
                     self.serve(&mut signals).await
@@ -177,8 +201,10 @@ impl Service {
             select! {
                 action = signals.next() => match action {
                     SignalAction::Reload => self.reload(),
+                    SignalAction::Replace => self.start_replacement(),
                     SignalAction::End => return Ok(()),
                 },
+                checked = self.replacement.checked() => self.replace(checked)?,
                 read = self.reader.next() => self.handle_read(read).await,
                 event = self.source.next() => match event {
                     ClusterEvent::Peers { desired, is_listed, continue_after } => {
@@ -187,7 +213,7 @@ impl Service {
                         }
                         self.reconfigure(cluster::within(desired, &self.config)).await;
                         if is_listed {
-                            self.board.set_knows_peers();
+                            self.handle_peers_known();
                         }
                     }
                     ClusterEvent::Connectivity(event) => self.handle_connectivity(event).await,

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use remap::masquerade::{
-    Datagram, Direction, Endpoint, Flow, Limits, LimitsError, Mapping, Masquerade, Pool, Protocol,
-    Refused, Signal, Statistics, Tick, Timeouts,
+    Datagram, Direction, Endpoint, Flow, FlowRecord, Limits, LimitsError, Mapping, Masquerade,
+    Pool, Protocol, Refused, Signal, Statistics, Tick, Timeouts,
 };
 
 use super::Settings;
@@ -88,6 +88,16 @@ impl Flows {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.masquerade.statistics()
+    }
+
+    /// All flows, for a successor of this process with the same settings.
+    pub(super) fn export(&self, now: Tick) -> Vec<FlowRecord> {
+        self.masquerade.export(now).collect()
+    }
+
+    /// Adds the flows of the predecessor of this process. Returns how many there was no room for.
+    pub(super) fn import(&self, flows: &[FlowRecord], now: Tick) -> usize {
+        flows.iter().filter(|flow| !self.masquerade.import(flow, now)).count()
     }
 
     pub(super) fn handle_timeout(&self, now: Tick) {

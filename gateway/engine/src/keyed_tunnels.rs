@@ -1,9 +1,10 @@
 //! The keyed tunnels of a peer: one for each combination of our keys and the peer's keys that is in use.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::keyring::{OwnKey, OwnKeys};
+use strait_wg::handover::TunnelState;
 use strait_wg::key_rotation::{Deadline, KeyedTunnel, MAX_OLDER_KEYS, OlderTunnel};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{IndexSlot, KeyRotation, Peer, PublicKey, ReceiverIndices};
@@ -14,6 +15,8 @@ pub(super) struct KeyedTunnels {
     indices: ReceiverIndices,
     free_slots: Vec<u32>,
     next_slot: u32,
+    /// Tunnels of the predecessor of this process, by the digest of their keys.
+    handed_over: HashMap<[u8; 32], (u32, TunnelState)>,
 }
 
 /// Keys of a peer, and the end of their grace period unless they are the newest.
@@ -21,8 +24,26 @@ type PeerKeysUntil = (PeerKeys, Option<Arc<Deadline>>);
 
 impl KeyedTunnels {
     /// Without tunnels. Their slots are among `indices`.
-    pub(super) const fn new(indices: ReceiverIndices) -> Self {
-        Self { indices, free_slots: Vec::new(), next_slot: 0 }
+    pub(super) fn new(indices: ReceiverIndices) -> Self {
+        Self { indices, free_slots: Vec::new(), next_slot: 0, handed_over: HashMap::new() }
+    }
+
+    /// Keeps the `tunnels` of the predecessor of this process, each with the digest of its keys and its slot, until a peer
+    /// with these keys is configured. To be called before there are tunnels.
+    pub(super) fn import(&mut self, tunnels: Vec<([u8; 32], u32, TunnelState)>) {
+        let taken: HashSet<u32> = tunnels.iter().map(|(_, slot, _)| *slot).collect();
+        self.next_slot = taken.iter().max().map_or(0, |slot| slot + 1);
+        self.free_slots = (0..self.next_slot).filter(|slot| !taken.contains(slot)).collect();
+        self.handed_over =
+            tunnels.into_iter().map(|(keys, slot, state)| (keys, (slot, state))).collect();
+    }
+
+    /// Wipes the tunnels of the predecessor that no peer has claimed. Returns how many there were.
+    pub(super) fn forget_handed_over(&mut self) -> usize {
+        let forgotten = std::mem::take(&mut self.handed_over);
+        self.free_slots.extend(forgotten.values().map(|(slot, _)| *slot));
+
+        forgotten.len()
     }
 
     /// The tunnels of a peer that is to have `keys` and may be `known` with other keys. Existing tunnels are kept.
@@ -105,14 +126,24 @@ impl KeyedTunnels {
         before.cloned().or_else(|| (!own_key.is_superseded).then(|| self.new_tunnel(own_key, keys)))
     }
 
-    fn new_tunnel(&mut self, own_key: &OwnKey, keys: &PeerKeys) -> KeyedTunnel {
-        let own = own_key.identity.public_key();
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
+    fn new_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
             self.next_slot += 1;
             slot
-        });
+        })
+    }
+
+    fn new_tunnel(&mut self, own_key: &OwnKey, keys: &PeerKeys) -> KeyedTunnel {
+        let own = own_key.identity.public_key();
+        let (slot, state) = match self.handed_over.remove(&keys.digest(own)) {
+            Some((slot, state)) => (slot, Some(state)),
+            None => (self.new_slot(), None),
+        };
         let tunnel = own_key.identity.tunnel(keys, IndexSlot::new(slot, self.indices));
+        if let Some(state) = state {
+            tunnel.import(state);
+        }
 
         KeyedTunnel { own, keys: keys.clone(), slot, tunnel }
     }

@@ -35,6 +35,7 @@
 pub mod explain;
 pub mod flows;
 mod forwarding;
+pub mod handover;
 pub mod handshakes;
 pub mod icmp_errors;
 mod idle_peers;
@@ -63,10 +64,11 @@ use strait_packet::counters::{Counters, as_u64};
 use strait_packet::path::LocalPort;
 use strait_wg::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
-use strait_wg::{Peer, PublicKey, ReceiverIndices};
+use strait_wg::{KeyRotation, Peer, PublicKey, ReceiverIndices};
 
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
+use handover::PeerState;
 pub use handshakes::Handshakes;
 pub use inbound::Inbound;
 use keyed_tunnels::KeyedTunnels;
@@ -164,6 +166,7 @@ impl Engine {
                 keyed_tunnels: KeyedTunnels::new(indices),
                 loop_guard: Arc::default(),
                 next_realm: flows::OWN_REALM + 1,
+                handed_over: HashMap::new(),
             },
             flows,
         })
@@ -215,6 +218,8 @@ pub struct Control {
     keyed_tunnels: KeyedTunnels,
     loop_guard: Arc<LoopGuard>,
     next_realm: u32,
+    /// What the predecessor of this process knew of peers that are not configured yet.
+    handed_over: HashMap<PublicKey, PeerState>,
 }
 
 impl Control {
@@ -430,11 +435,7 @@ impl Control {
                 known.endpoints.reset_unanswered();
                 Arc::new(known.with_tunnel(keys.clone(), tunnel))
             }
-            None => {
-                let realm = self.next_realm;
-                self.next_realm += 1;
-                Arc::new(Peer::new(keys.clone(), realm, tunnel, self.loop_guard.moves()))
-            }
+            None => self.new_peer(keys, tunnel),
         };
         peer.set_clamp_mtu(config.clamp_mtu);
         peer.set_persistent_keepalive(config.persistent_keepalive);
@@ -443,5 +444,18 @@ impl Control {
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer
+    }
+
+    /// A peer that was not configured, as the predecessor of this process knew it.
+    fn new_peer(&mut self, keys: &PeerKeys, tunnel: KeyRotation) -> Arc<Peer> {
+        let state = self.handed_over.remove(&keys.public_key);
+        let realm = state.as_ref().map_or(self.next_realm, |state| state.realm);
+        self.next_realm = self.next_realm.max(realm + 1);
+        let peer = Peer::new(keys.clone(), realm, tunnel, self.loop_guard.moves());
+        if let Some(state) = state {
+            state.apply_to(&peer);
+        }
+
+        Arc::new(peer)
     }
 }

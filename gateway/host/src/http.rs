@@ -8,6 +8,7 @@ mod parts;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -93,6 +94,28 @@ impl Admin {
                 "cannot listen on {address}: choose another metrics_address, or --metrics-address and --health-probe-bind-address"
             )
         })
+    }
+
+    /// Goes on with a listening socket of the predecessor of this process, if it is bound to `address`.
+    ///
+    /// # Errors
+    ///
+    /// The socket, if it is not.
+    pub fn inherit(address: SocketAddr, listener: OwnedFd) -> Result<Self, OwnedFd> {
+        let listener = std::net::TcpListener::from(listener);
+        match listener.local_addr() {
+            Ok(bound) if bound == address => Ok(Self { listener, address }),
+            _ => Err(listener.into()),
+        }
+    }
+
+    /// The listening socket, for a successor of this process.
+    ///
+    /// # Errors
+    ///
+    /// That of the system.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone().map(OwnedFd::from)
     }
 
     /// The address that is bound.

@@ -1,4 +1,5 @@
-//! Signals: SIGTERM and SIGINT end the process, SIGHUP has it read its configuration again.
+//! Signals: SIGTERM and SIGINT end the process, SIGHUP has it read its configuration again, and SIGUSR2 has it replaced by
+//! the program that its file holds by now.
 //!
 //! Before [`Signals::listen`] a signal ends the process at once. After it the process shuts down in order, and a
 //! separate thread bounds the time for that, so that a blocked loop cannot keep the process alive.
@@ -59,10 +60,11 @@ fn watch(
     Ok(())
 }
 
-/// Receives SIGHUP, SIGTERM and SIGINT.
+/// Receives SIGHUP, SIGUSR2, SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
     reload: Signal,
+    replace: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -71,12 +73,14 @@ pub struct Signals {
 pub enum SignalAction {
     /// SIGHUP: read the configuration again.
     Reload,
+    /// SIGUSR2: hand over to the program in the file of this one.
+    Replace,
     /// SIGTERM or SIGINT: shut down in order.
     End,
 }
 
 impl Signals {
-    /// Takes over the signals: from now on the caller shuts the process down, and SIGHUP no longer ends it.
+    /// Takes over the signals: from now on the caller shuts the process down, and SIGHUP and SIGUSR2 no longer end it.
     ///
     /// # Errors
     ///
@@ -84,6 +88,7 @@ impl Signals {
     pub fn listen() -> io::Result<Self> {
         let signals = Self {
             reload: signal(SignalKind::hangup())?,
+            replace: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         };
@@ -92,15 +97,16 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Waits for SIGTERM or SIGINT and ignores SIGHUP. Cancel safe.
+    /// Waits for SIGTERM or SIGINT and ignores the others. Cancel safe.
     pub async fn end(&mut self) {
-        while let SignalAction::Reload = self.next().await {}
+        while !matches!(self.next().await, SignalAction::End) {}
     }
 
     /// Cancel safe.
     pub async fn next(&mut self) -> SignalAction {
         select! {
             _ = self.reload.recv() => SignalAction::Reload,
+            _ = self.replace.recv() => SignalAction::Replace,
             _ = self.terminate.recv() => SignalAction::End,
             _ = self.interrupt.recv() => SignalAction::End,
         }

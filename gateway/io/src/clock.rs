@@ -27,6 +27,26 @@ pub(super) fn now() -> Instant {
     start + uptime().saturating_sub(before)
 }
 
+/// How long the machine had been up at `at`: another process on this machine can make an instant of its own of it.
+pub(super) fn uptime_at(at: Instant) -> Duration {
+    let (start, before) = *START;
+
+    match at.checked_duration_since(start) {
+        Some(later) => before + later,
+        None => before.saturating_sub(start.duration_since(at)),
+    }
+}
+
+/// The instant at which the machine had been up for `uptime`. `None` if this machine cannot have it.
+pub(super) fn at_uptime(uptime: Duration) -> Option<Instant> {
+    let (start, before) = *START;
+
+    match uptime.checked_sub(before) {
+        Some(later) => start.checked_add(later),
+        None => start.checked_sub(before - uptime),
+    }
+}
+
 /// How long the machine has been up, including the time in which it was suspended.
 fn uptime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
@@ -44,6 +64,20 @@ pub(super) struct Calendar(Mutex<Anchor>);
 impl Calendar {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Anchor { now: now(), wall: wall() }))
+    }
+
+    /// The calendar of the predecessor of this process, by which it was `since_1970` at `now`.
+    pub(super) fn continued(now: Instant, since_1970: Duration) -> Option<Self> {
+        let wall = SystemTime::UNIX_EPOCH.checked_add(since_1970)?;
+
+        Some(Self(Mutex::new(Anchor { now, wall })))
+    }
+
+    /// An instant and its time since 1970, for a successor of this process.
+    pub(super) fn anchor(&self) -> (Instant, Duration) {
+        let Anchor { now, wall } = *self.0.lock();
+
+        (now, wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
     /// The date of `at` by the wall clock. `None` if it is out of range.
@@ -124,6 +158,27 @@ mod tests {
         };
 
         assert_eq!(anchor.date(before), anchor.wall.checked_sub(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn an_instant_has_one_uptime() {
+        let now = now();
+
+        for at in [now, now + JITTER, now.checked_sub(Duration::from_secs(3)).unwrap_or(now)] {
+            assert_eq!(at_uptime(uptime_at(at)), Some(at));
+        }
+    }
+
+    #[test]
+    fn a_continued_calendar_has_the_same_dates() {
+        let (start, handshake, anchor) = anchored();
+        let before = Calendar(Mutex::new(anchor));
+        let (now, since_1970) = before.anchor();
+
+        let after = Calendar::continued(now, since_1970).unwrap();
+
+        assert_eq!(after.0.lock().date(handshake), before.0.lock().date(handshake));
+        assert_eq!(after.anchor().0, start);
     }
 
     /// The uptime includes suspension.

@@ -115,7 +115,7 @@ pub(super) fn run(
     mut udp: Arc<Udp>,
     mut wait: Wait,
     mut queue: Queue,
-) {
+) -> (Handshakes, Queue) {
     let _guard = ExitGuard(shared);
     let mut buffer = HandshakeBuffer::new();
     let mut batch = TransmitBatch::default();
@@ -129,7 +129,7 @@ pub(super) fn run(
         if let Some(next) = shared.new_socket(&udp) {
             if let Err(error) = wait.switch(udp.handshakes(), next.handshakes()) {
                 tracing::error!(%error, "cannot wait for the new UDP socket");
-                return;
+                return (handshakes, queue);
             }
             udp = next;
             dropped = udp.dropped_handshakes();
@@ -163,7 +163,7 @@ pub(super) fn run(
                     continue;
                 }
                 Err(error) if errors.handle_error(&error) => continue,
-                Err(_) => return,
+                Err(_) => return (handshakes, queue),
             };
             errors.handle_success();
             count += received;
@@ -187,6 +187,19 @@ pub(super) fn run(
                 next_poll = now.max(next_poll) + PERIOD;
             }
             Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
+        }
+    }
+
+    (handshakes, queue)
+}
+
+impl Queue {
+    /// Handles the messages that are left after the threads have ended.
+    pub(super) fn finish(mut self, shared: &Shared, handshakes: &mut Handshakes) {
+        let mut batch = TransmitBatch::default();
+        while let Ok(message) = self.messages.pop() {
+            handshakes.handle_message(message.bytes(), message.path, clock::now(), &mut batch);
+            shared.send_all(&mut batch);
         }
     }
 }

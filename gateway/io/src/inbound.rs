@@ -30,7 +30,7 @@ pub(super) fn run(
     mut wait: Wait,
     relay: Relay,
     workers: usize,
-) {
+) -> Inbound {
     let _guard = ExitGuard(shared);
     let mut buffer = ReceiveBuffer::new();
     let mut direction = Direction { shared, inbound, relay, batch: TransmitBatch::default() };
@@ -45,7 +45,7 @@ pub(super) fn run(
             if let Some(next) = shared.new_socket(&udp) {
                 if let Err(error) = wait.switch(udp.sockets(), next.sockets()) {
                     tracing::error!(%error, "cannot wait for the new UDP socket");
-                    return;
+                    return direction.inbound;
                 }
                 udp = next;
             }
@@ -63,7 +63,7 @@ pub(super) fn run(
                     continue;
                 }
                 Err(error) if errors.handle_error(&error) => continue,
-                Err(_) => return,
+                Err(_) => return direction.inbound,
             };
             let now = clock::now();
             direction.inbound.set_merge(shared.edge.merge());
@@ -82,6 +82,8 @@ pub(super) fn run(
         openers.end_backlog();
         direction.send();
     }
+
+    direction.inbound
 }
 
 /// The engine and the batch of the thread.

@@ -5,6 +5,7 @@
 mod clock;
 mod edge;
 mod gso_fallback;
+pub mod handover;
 mod handshakes;
 mod inbound;
 mod memory;
@@ -16,34 +17,33 @@ mod settings;
 mod start_error;
 mod steering;
 mod sys;
+mod threads;
 mod tun;
 mod udp;
 mod worker;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use mio::Waker;
 use remap::{Reader, Table};
 use tokio::sync::Notify;
 
 use clock::Calendar;
-use edge::{ClusterEdge, Edge as _};
+use edge::ClusterEdge;
 use overlay::Overlay;
 use strait_engine::{Control, Engine, Forwarding};
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
 use strait_wg::{PathMtu, PrivateKey, PublicKey, ReceiverIndices};
+use threads::{Parts, Threads};
 use tun::Tun;
 use udp::Udp;
-use worker::{Shared, Wait};
+use worker::Shared;
 
 pub use memory::{set_mmap_threshold, trim_heap};
 pub use monitor::{Monitor, PeerStatus, Status, Traffic};
@@ -65,16 +65,25 @@ pub struct Gateway {
     mark: u32,
     engine: strait_wg::Engine,
     environment: Environment,
-    outbound: Option<Thread>,
-    inbound: Option<Thread>,
-    handshakes: Option<Thread>,
+    settings: Settings,
+    flow_seed: u64,
+    threads: Threads,
+    /// What the threads own while they run.
+    paused: Option<Parts>,
+    /// The nodes of the overlay.
+    nodes: Vec<overlay::Node>,
+    /// When the receive buffers get their usual size again, after a hand-over.
+    narrow_at: Option<Instant>,
 }
 
-/// A thread and what wakes it.
-#[derive(Debug)]
-struct Thread {
-    handle: JoinHandle<()>,
-    waker: Arc<Waker>,
+/// What a gateway is made of, new or handed over.
+struct Foundation {
+    udp: Arc<Udp>,
+    edge: ClusterEdge,
+    /// The clock to which the times of all sessions refer.
+    epoch: Epoch,
+    calendar: Calendar,
+    flow_seed: u64,
 }
 
 impl Gateway {
@@ -86,15 +95,23 @@ impl Gateway {
     /// [`StartError`], which names the failed operation and the remedy. Nothing is left behind.
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
-        let edge = match &settings.edge {
-            EdgeSettings::Device(interface) => {
-                ClusterEdge::Device(Tun::create(interface, settings)?)
-            }
-            EdgeSettings::Overlay(overlay) => {
-                ClusterEdge::Overlay(Overlay::bind(overlay, settings.mtu_bytes, settings.offload)?)
-            }
-        };
-        let mut environment = Environment::new(clock::epoch(), settings.mtu_bytes);
+        let edge = open_edge(settings)?;
+        let (epoch, calendar) = (clock::epoch(), Calendar::new());
+        let foundation = Foundation { udp, edge, epoch, calendar, flow_seed: random() };
+        let mut gateway = Self::on(foundation, settings, private_key)?;
+        gateway.resume()?;
+
+        Ok(gateway)
+    }
+
+    /// Its threads do not run yet.
+    fn on(
+        foundation: Foundation,
+        settings: &Settings,
+        private_key: &PrivateKey,
+    ) -> Result<Self, StartError> {
+        let Foundation { udp, edge, epoch, calendar, flow_seed } = foundation;
+        let mut environment = Environment::new(epoch, settings.mtu_bytes);
         if !settings.offload.vector_aead {
             environment.lanes = Lanes::none();
         }
@@ -103,9 +120,9 @@ impl Gateway {
             identity,
             strait_engine::Settings {
                 max_flows: settings.max_flows,
-                seed: random(),
+                seed: flow_seed,
                 index_seed: ReceiverIndices::seed_of(private_key),
-                start: clock::now(),
+                start: epoch.base(),
             },
         )?;
 
@@ -118,7 +135,7 @@ impl Gateway {
             accounts: control.accounts().clone(),
             forwarding: forwarding.clone(),
             flows,
-            calendar: Calendar::new(),
+            calendar,
             mtu_bytes: AtomicU16::new(settings.mtu_bytes),
             is_initiating: AtomicBool::new(true),
             runs_timers_now: AtomicBool::new(false),
@@ -126,38 +143,47 @@ impl Gateway {
             is_alive: AtomicBool::new(true),
             end: Notify::new(),
         });
-        let mut gateway = Self {
+
+        Ok(Self {
             control,
-            shared: Arc::clone(&shared),
+            shared,
             forwarding,
             offload: settings.offload,
             mark: 0,
             engine: settings.engine,
             environment,
-            outbound: None,
-            inbound: None,
-            handshakes: None,
-        };
+            settings: settings.clone(),
+            flow_seed,
+            threads: Threads::default(),
+            paused: Some(Parts { outbound, inbound, handshakes }),
+            nodes: initial_nodes(&settings.edge),
+            narrow_at: None,
+        })
+    }
 
-        let udp = shared.udp.load_full();
-        let (wait, waker) = wait_for(udp.handshakes())?;
-        let (relay, queue) = handshakes::relay(&waker);
-        gateway.handshakes = Some(gateway.spawn("handshakes", waker, {
-            let udp = Arc::clone(&udp);
-            move |shared| handshakes::run(&shared, handshakes, udp, wait, queue)
-        })?);
-        let workers = settings.workers.count();
-        let (wait, waker) = wait_for(udp.sockets())?;
-        gateway.inbound = Some(gateway.spawn("inbound", waker, {
-            let udp = Arc::clone(&udp);
-            move |shared| inbound::run(&shared, inbound, udp, wait, relay, workers)
-        })?);
-        let (wait, waker) = wait_for(shared.edge.inputs())?;
-        gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
-            outbound::run(&shared, outbound, shared.edge.reader(), wait, workers);
-        })?);
+    /// Stops the packet threads after their current batch, without dropping a packet: what arrives waits in the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::System`] if a thread has failed before.
+    pub fn pause(&mut self) -> Result<(), StartError> {
+        if self.paused.is_none() {
+            self.paused = Some(self.threads.stop(&self.shared)?);
+        }
 
-        Ok(gateway)
+        Ok(())
+    }
+
+    /// Starts the packet threads, after [`Self::pause`] or [`Self::take_over`].
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::System`] if a thread cannot be started.
+    pub fn resume(&mut self) -> Result<(), StartError> {
+        match self.paused.take() {
+            Some(parts) => self.threads.start(&self.shared, parts, self.settings.workers.count()),
+            None => Ok(()),
+        }
     }
 
     /// Puts `peers` and `table` in force, from the next batch on.
@@ -178,11 +204,12 @@ impl Gateway {
     pub fn run_timers(&self) {
         self.shared.runs_timers_now.store(true, Ordering::Relaxed);
         // A thread that cannot be woken runs them at the next tick.
-        let _ = self.handshakes.as_ref().map(|thread| thread.waker.wake());
+        let _ = self.threads.wake_handshakes();
     }
 
-    /// Frees earlier configurations that no packet thread uses any more. Call it regularly.
+    /// Frees what is not needed any more: earlier configurations, and the memory of a hand-over. Call it regularly.
     pub fn free_retired(&mut self) {
+        self.narrow_buffers();
         self.control.free_retired();
     }
 
@@ -230,14 +257,10 @@ impl Gateway {
         self.shared.udp.store(udp);
         self.control.set_port(port);
         self.control.set_spare_port(spare_port);
-        for thread in [&self.inbound, &self.handshakes].into_iter().flatten() {
-            thread
-                .waker
-                .wake()
-                .map_err(|source| StartError::System { operation: "wake a thread", source })?;
-        }
 
-        Ok(())
+        self.threads
+            .wake_receivers()
+            .map_err(|source| StartError::System { operation: "wake a thread", source })
     }
 
     /// Switches `UDP_SEGMENT` off, or on again if the settings and the kernel allow it: what the kernel segments may
@@ -311,9 +334,10 @@ impl Gateway {
     }
 
     /// Puts `nodes` in force for the overlay, from the next batch on. Does nothing with a device.
-    pub fn set_nodes(&self, nodes: &[overlay::Node]) {
+    pub fn set_nodes(&mut self, nodes: &[overlay::Node]) {
         if let Some(overlay) = self.shared.edge.overlay() {
             overlay.set_nodes(nodes);
+            self.nodes = nodes.to_vec();
         }
     }
 
@@ -372,30 +396,9 @@ impl Gateway {
         }
     }
 
-    fn spawn(
-        &self,
-        name: &'static str,
-        waker: Arc<Waker>,
-        run: impl FnOnce(Arc<Shared>) + Send + 'static,
-    ) -> Result<Thread, StartError> {
-        let shared = Arc::clone(&self.shared);
-        let handle = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || run(shared))
-            .map_err(|source| StartError::System { operation: "start a thread", source })?;
-
-        Ok(Thread { handle, waker })
-    }
-
     fn stop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        let threads = [self.outbound.take(), self.inbound.take(), self.handshakes.take()];
-        for thread in threads.into_iter().flatten() {
-            // A thread that cannot be woken is not waited for.
-            if thread.waker.wake().is_ok() {
-                let _ = thread.handle.join();
-            }
-        }
+        // A thread that has failed has nothing left to stop.
+        let _ = self.threads.stop(&self.shared);
     }
 }
 
@@ -410,11 +413,22 @@ fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
-fn wait_for<'a>(
-    inputs: impl IntoIterator<Item = BorrowedFd<'a>>,
-) -> Result<(Wait, Arc<Waker>), StartError> {
-    let (wait, waker) = Wait::new(inputs)
-        .map_err(|source| StartError::System { operation: "wait for packets", source })?;
+/// The nodes that an edge starts with.
+fn initial_nodes(edge: &EdgeSettings) -> Vec<overlay::Node> {
+    match edge {
+        EdgeSettings::Device(_) => Vec::new(),
+        EdgeSettings::Overlay(overlay) => overlay.nodes.clone(),
+    }
+}
 
-    Ok((wait, Arc::new(waker)))
+fn open_edge(settings: &Settings) -> Result<ClusterEdge, StartError> {
+    match &settings.edge {
+        EdgeSettings::Device(interface) => {
+            Ok(ClusterEdge::Device(Tun::create(interface, settings)?))
+        }
+        EdgeSettings::Overlay(overlay) => {
+            let overlay = Overlay::bind(overlay, settings.mtu_bytes, settings.offload)?;
+            Ok(ClusterEdge::Overlay(overlay))
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub(super) fn run(
     mut reader: impl FrameReader,
     mut wait: Wait,
     workers: usize,
-) {
+) -> Outbound {
     let _guard = ExitGuard(shared);
     let mut frame = FrameBuffer::new();
     let start = |worker| start(shared, "sealer", worker);
@@ -60,7 +60,7 @@ pub(super) fn run(
                 Err(error) => {
                     direction.handle_idle();
                     tracing::error!(%error, "the cluster side cannot be read any more");
-                    return;
+                    return direction.outbound;
                 }
             }
             if turns.is_bulk_next() {
@@ -69,6 +69,8 @@ pub(super) fn run(
         }
         direction.handle_idle();
     }
+
+    direction.outbound
 }
 
 /// Notes which queues have frames by now.

@@ -18,6 +18,7 @@
 //!
 //! A packet keeps its hop limit, as on a wire: RFC 1812 section 5.3.1 has a router decrement it. The node does.
 
+mod handover;
 mod host;
 mod nodes;
 mod reader;
@@ -52,6 +53,7 @@ use strait_packet::overlay::{Encapsulation, SharedSource, Vni};
 use strait_packet::virtio::{Gso, VirtioHeader};
 use writer::{Run, Writer, for_each_run};
 
+pub(super) use handover::HandedOver;
 pub(super) use reader::Reader;
 
 /// Sockets on the port. The kernel spreads flows over them, so that the packets of a flow do not wait behind those of all

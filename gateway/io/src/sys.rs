@@ -8,8 +8,9 @@
 use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::SockAddr;
 
@@ -152,6 +153,58 @@ pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
 
     // A kernel with fewer fields leaves the last one at zero.
     Ok(drops)
+}
+
+/// Takes the descriptor whose number is the value of the environment variable `name`, which a former program of this
+/// process has left open. `None` if there is none. From then on it is closed by execve(2).
+pub(super) fn take_inherited(name: &str) -> Option<OwnedFd> {
+    let number: RawFd = std::env::var(name).ok()?.parse().ok()?;
+    // Not one of the standard descriptors, and open: a variable that another program has set names nothing.
+    if number <= libc::STDERR_FILENO || IS_INHERITED_TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: no memory is touched; with a number that is no open descriptor, the call fails.
+    let result = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    check(result).ok()?;
+
+    // SAFETY:
+    // - The descriptor is open: the call above has succeeded.
+    // - Nothing else owns it: it was open before this program began, which knows it by this variable only, and it is
+    //   taken once.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether [`take_inherited`] was called.
+static IS_INHERITED_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// How signals were handled before [`ignore_hangup_and_usr2`].
+pub(super) struct FormerSignals([(libc::c_int, libc::sigaction); 2]);
+
+/// Ignores SIGHUP and SIGUSR2, which would otherwise end the next program of this process until it handles them: an
+/// ignored signal stays ignored in execve(2), a handled one does not.
+pub(super) fn ignore_hangup_and_usr2() -> FormerSignals {
+    FormerSignals([libc::SIGHUP, libc::SIGUSR2].map(|signal| {
+        // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
+        let mut ignore: libc::sigaction = unsafe { mem::zeroed() };
+        ignore.sa_sigaction = libc::SIG_IGN;
+        let mut former = ignore;
+        // SAFETY:
+        // - Both pointers refer to values that outlive the call.
+        // - Ignoring a signal runs no code.
+        unsafe { libc::sigaction(signal, &raw const ignore, &raw mut former) };
+
+        (signal, former)
+    }))
+}
+
+/// Handles signals as before.
+pub(super) fn restore_signals(FormerSignals(former): FormerSignals) {
+    for (signal, former) in former {
+        // SAFETY:
+        // - The pointer refers to a value that outlives the call; no former value is asked for.
+        // - The handler is the one that was installed before, for this signal.
+        unsafe { libc::sigaction(signal, &raw const former, ptr::null_mut()) };
+    }
 }
 
 /// One send of one or more datagrams.

@@ -15,7 +15,7 @@ pub(super) mod turns;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use strait_packet::DropReason;
 use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VIRTIO_LEN_MIN, VirtioHeader};
+use strait_wg::handover::{HandoverError, Reader, Writer};
 
 /// Slices of one vectored write: virtio header, packet header, and payloads of the segments.
 const MAX_SLICES: usize = MAX_SEGMENTS + 2;
@@ -49,7 +50,7 @@ pub(super) struct Tun {
     // The device exists as long as one of them is open.
     queues: Vec<File>,
     // Keeps other gateways from the device.
-    _name: UnixDatagram,
+    name: UnixDatagram,
     merges_tcp: AtomicBool,
     merges_udp: AtomicBool,
     has_overlay_offload: bool,
@@ -91,10 +92,47 @@ impl Tun {
 
         Ok(Arc::new(Self {
             queues,
-            _name: reserved_name,
+            name: reserved_name,
             merges_tcp: AtomicBool::new(offload.tso),
             merges_udp: AtomicBool::new(offload.uso),
             has_overlay_offload: offload.overlay,
+        }))
+    }
+
+    /// Writes what a successor must know of the device. Returns its descriptors, in the order in which it reads them.
+    pub(super) fn export(&self, out: &mut Writer) -> Vec<BorrowedFd<'_>> {
+        out.u8(u8::try_from(self.queues.len()).unwrap_or(u8::MAX));
+        out.flag(self.merges_tcp.load(Ordering::Relaxed));
+        out.flag(self.merges_udp.load(Ordering::Relaxed));
+        out.flag(self.has_overlay_offload);
+
+        self.queues.iter().map(AsFd::as_fd).chain([self.name.as_fd()]).collect()
+    }
+
+    /// Goes on with the device of the predecessor of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`HandoverError`] if it is not that of [`Self::export`].
+    pub(super) fn import(
+        from: &mut Reader<'_>,
+        descriptors: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<Arc<Self>, HandoverError> {
+        let count = usize::from(from.u8()?);
+        let (merges_tcp, merges_udp, has_overlay_offload) =
+            (from.flag()?, from.flag()?, from.flag()?);
+        let queues: Vec<_> = descriptors.take(count).map(File::from).collect();
+        let name = descriptors.next().map(UnixDatagram::from);
+        if queues.len() != count || count == 0 || count > turns::QUEUES_MAX {
+            return Err(HandoverError::Invalid("number of queues"));
+        }
+
+        Ok(Arc::new(Self {
+            queues,
+            name: name.ok_or(HandoverError::Invalid("number of queues"))?,
+            merges_tcp: AtomicBool::new(merges_tcp),
+            merges_udp: AtomicBool::new(merges_udp),
+            has_overlay_offload,
         }))
     }
 

@@ -15,7 +15,7 @@ mod tests;
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +29,7 @@ use strait_engine::Accounts;
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::counters::as_u64;
 use strait_packet::path::{Local, LocalPort, Path};
+use strait_wg::handover::{HandoverError, Reader, Writer};
 
 pub(super) use buffer::{HandshakeBuffer, ReceiveBuffer};
 
@@ -102,6 +103,68 @@ impl Udp {
             refusals: GsoRefusals::default(),
             coalesces,
         }))
+    }
+
+    /// Writes what a successor must know of the sockets. Returns the sockets, in the order in which it reads them.
+    pub(super) fn export(&self, out: &mut Writer) -> Vec<BorrowedFd<'_>> {
+        out.flag(self.is_dual_stack);
+        out.flag(self.spare.is_some());
+        out.flag(self.uses_spare.load(Ordering::Relaxed));
+        out.flag(self.handshakes.is_some());
+        let sockets = [Some(&self.socket), self.spare.as_ref()].into_iter().flatten();
+
+        sockets.chain(self.handshakes.iter().flatten()).map(AsFd::as_fd).collect()
+    }
+
+    /// Goes on with the sockets of the predecessor of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`HandoverError`] if they are not those of [`Self::export`].
+    pub(super) fn import(
+        from: &mut Reader<'_>,
+        sockets: &mut impl Iterator<Item = OwnedFd>,
+        offload: Offload,
+    ) -> Result<Arc<Self>, HandoverError> {
+        let (is_dual_stack, has_spare, uses_spare, is_steered) =
+            (from.flag()?, from.flag()?, from.flag()?, from.flag()?);
+        let mut next = || {
+            let socket = sockets.next().map(Socket::from);
+            socket.ok_or(HandoverError::Invalid("number of sockets"))
+        };
+        let socket = next()?;
+        let spare = if has_spare { Some(next()?) } else { None };
+        let handshakes = if is_steered { Some([next()?, next()?]) } else { None };
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let port = address.ok_or(HandoverError::Invalid("UDP socket"))?.port();
+        let all = [Some(&socket), spare.as_ref()].into_iter().flatten();
+        let merges = all.chain(handshakes.iter().flatten()).map(|socket| {
+            let is_on = offload.udp_gro.into();
+            sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, is_on).is_ok()
+        });
+        let coalesces = offload.udp_gro & merges.fold(true, |all, merges| all & merges);
+
+        Ok(Arc::new(Self {
+            has_gso: offload.udp_gso && has_gso(&socket),
+            coalesces,
+            socket,
+            spare,
+            uses_spare: AtomicBool::new(uses_spare),
+            handshakes,
+            is_dual_stack,
+            port,
+            allows_gso: AtomicBool::new(true),
+            refusals: GsoRefusals::default(),
+        }))
+    }
+
+    /// Gives the receive buffers `bytes`, as far as the host allows. What is in them stays.
+    pub(super) fn set_receive_buffers(&self, bytes: i32) {
+        for socket in [Some(&self.socket), self.spare.as_ref()].into_iter().flatten() {
+            if let Err(error) = socket::set_receive_buffer(socket, bytes) {
+                tracing::debug!(%error, "the receive buffer keeps its size");
+            }
+        }
     }
 
     /// Sets the mark of sent datagrams, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.

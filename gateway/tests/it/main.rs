@@ -36,6 +36,7 @@ mod oracle;
 mod outer;
 mod overlay;
 mod recovery;
+mod replacement;
 mod restored;
 mod trace;
 mod underlay;

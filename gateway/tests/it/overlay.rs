@@ -8,13 +8,15 @@ mod forged;
 mod world;
 
 use std::net::{IpAddr, UdpSocket};
+use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use strait_lab::topology::POD_LINK;
-use strait_lab::traffic::{Amount, Ping, tcp};
-use strait_lab::{Direction, LabError, Layout};
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{Direction, LabError, Layout, wait_until};
 
 use crate::harness::require::Need::{Root, Tool};
 use crate::harness::require::{Need, require};
@@ -122,6 +124,34 @@ fn frames_are_cut_for_a_small_receiver_mtu() {
     world.finish();
 }
 
+/// Its sockets towards nodes and peers stay open.
+#[test]
+fn replaced_overlay_gateway_loses_no_packet() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = OverlayWorld::start(&Layout::equal().without_ipv6(), Fabric::Routed);
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let gateway = rome.process().unwrap().process();
+    let took_over = || gateway.log().matches("took over from the previous program").count();
+
+    // Without a capability the receive buffers hold 200 datagrams.
+    let datagrams = Datagrams { count: 1_500, payload_bytes: 1000, per_second: 500 };
+    let train = thread::scope(|scope| {
+        let train = scope.spawn(|| udp(&rome.pod, &milan.pod, target, datagrams).unwrap());
+        for times in 1..=2 {
+            thread::sleep(Duration::from_millis(200));
+            gateway.signal(Signal::SIGUSR2).unwrap();
+            let condition = || Ok(took_over() == times);
+            wait_until("it was replaced", Duration::from_secs(20), condition).unwrap();
+        }
+        assert!(!train.is_finished(), "the replacements took longer than the traffic");
+        train.join().unwrap()
+    });
+
+    assert_eq!((train.lost(), train.duplicated, train.corrupted), (0, 0, 0), "{train:?}");
+    world.finish();
+}
+
 /// A destination that no peer has.
 #[test]
 fn senders_hear_of_unreachable_destinations() {
@@ -188,7 +218,7 @@ fn frames_of_udp_are_cut_into_their_datagrams() {
                 for number in 0..SENDS {
                     let bytes = vec![u8::try_from(number).unwrap(); SEND.iter().sum()];
                     socket.send_to(&bytes, (target, port)).map_err(LabError::io("send"))?;
-                    std::thread::sleep(Duration::from_millis(2));
+                    thread::sleep(Duration::from_millis(2));
                 }
                 Ok(())
             })

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::tai64n::{Timestamp, Timestamps};
 use crate::PublicKey;
+use crate::handover::{AcceptedRecord, AcceptedState};
 use strait_packet::DropReason;
 
 /// The least time between two answered initiations of one peer: fifty a second.
@@ -114,6 +115,38 @@ impl Accepted {
         }
 
         Ok(())
+    }
+
+    /// A copy for a successor of this process.
+    pub(super) fn export(&self) -> AcceptedState {
+        let records = self.others.iter().chain(&self.latest).map(|latest| AcceptedRecord {
+            own: latest.own,
+            timestamp: *latest.timestamp.as_bytes(),
+            at: latest.at,
+        });
+
+        AcceptedState {
+            records: records.collect(),
+            floor: self.floor.map(|floor| *floor.as_bytes()),
+            ours: self.ours.last(),
+        }
+    }
+
+    /// Takes over the record of the predecessor. It replaces this one, which is empty.
+    pub(super) fn import(&mut self, state: &AcceptedState) {
+        let mut records: Vec<_> = state.records.iter().map(Latest::imported).collect();
+        self.latest = records.pop();
+        self.others = records;
+        self.floor = state.floor.map(Timestamp::from_bytes);
+        self.ours = Timestamps::after(state.ours);
+    }
+}
+
+impl Latest {
+    const fn imported(record: &AcceptedRecord) -> Self {
+        let AcceptedRecord { own, timestamp, at } = *record;
+
+        Self { own, timestamp: Timestamp::from_bytes(timestamp), at }
     }
 }
 

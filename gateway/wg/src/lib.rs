@@ -12,6 +12,7 @@ pub mod allowed_ips;
 pub mod boringtun;
 pub mod endpoints;
 pub mod engine;
+pub mod handover;
 pub mod index;
 pub mod key;
 pub mod key_rotation;

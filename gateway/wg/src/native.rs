@@ -16,11 +16,13 @@
 //! | `sessions` | current, previous and next session |
 //! | `replay` | the replay window |
 //! | `timers` | rekey and keepalive timers |
+//! | `handover` | the state of a tunnel for a successor of this process |
 //! | `tunnel`, `state` | all of it for one peer |
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
 mod datagram;
+mod handover;
 mod handshake;
 mod keypair;
 mod load;
@@ -57,6 +59,7 @@ use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::Path;
 
+pub(crate) use replay::WINDOW_BLOCKS;
 pub use strait_aead::Lanes;
 
 /// Fills bytes with unpredictable randomness.

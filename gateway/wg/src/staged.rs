@@ -27,6 +27,16 @@ impl Staged {
         overflow
     }
 
+    /// Appends a packet, even beyond [`MAX_STAGED_PACKETS`].
+    pub(super) fn push(&mut self, packet: &[u8], ecn: Ecn) {
+        self.packets.push_back((packet.to_vec(), ecn));
+    }
+
+    /// All packets, the oldest first.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Ecn)> {
+        self.packets.iter().map(|(packet, ecn)| (packet.as_slice(), *ecn))
+    }
+
     /// Appends the packets of another tunnel, even beyond [`MAX_STAGED_PACKETS`].
     pub fn append(&mut self, mut others: Self) {
         self.packets.append(&mut others.packets);

@@ -60,12 +60,14 @@ impl Epoch {
     }
 
     /// The time since 1970 at `now`.
-    fn at(&self, now: Instant) -> Duration {
+    #[must_use]
+    pub fn at(&self, now: Instant) -> Duration {
         self.since_1970 + now.saturating_duration_since(self.instant)
     }
 
     /// The instant of the reading. All other instants here are later.
-    pub(super) const fn base(&self) -> Instant {
+    #[must_use]
+    pub const fn base(&self) -> Instant {
         self.instant
     }
 }
@@ -115,6 +117,16 @@ pub(super) struct Timestamps {
 }
 
 impl Timestamps {
+    /// Later than `last`, since 1970.
+    pub(super) const fn after(last: Duration) -> Self {
+        Self { last }
+    }
+
+    /// That of the last initiation, since 1970.
+    pub(super) const fn last(&self) -> Duration {
+        self.last
+    }
+
     /// The timestamp of an initiation at the time `since_1970`. If the previous one was not answered, it
     /// `is_repeated`: then it is later than those of an implementation that adds the leap seconds.
     ///

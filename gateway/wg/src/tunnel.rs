@@ -11,6 +11,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use blake2::{Blake2s256, Digest as _};
+
+use super::handover::TunnelState;
 use super::{
     AcceptedByPeer, Epoch, IndexSlot, OpenedRun, Opening, PresharedKey, PublicKey, Staged,
 };
@@ -150,6 +153,18 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// nothing is sealed or opened, even through other references to the tunnel.
     fn close(&self) -> Staged;
 
+    /// The state for a successor of this process. Nothing may use the tunnel afterwards, unless there is no successor:
+    /// both would use the same counters.
+    ///
+    /// `None` if the tunnel is closed, or if the implementation cannot hand over.
+    fn export(&self) -> Option<TunnelState> {
+        None
+    }
+
+    /// Goes on where the tunnel that exported `state` has stopped. That tunnel had the same keys, the same slot, and the
+    /// same base of time; this one was not used yet.
+    fn import(&self, _state: TunnelState) {}
+
     /// The state of the session, for status and decisions.
     fn session(&self) -> SessionState;
 }
@@ -282,6 +297,22 @@ pub struct PeerKeys {
     pub public_key: PublicKey,
     /// Mixed into the handshake if present.
     pub preshared_key: Option<PresharedKey>,
+}
+
+impl PeerKeys {
+    /// Identifies these keys beside our key `own`, without revealing the preshared key.
+    #[must_use]
+    pub fn digest(&self, own: PublicKey) -> [u8; 32] {
+        let preshared = self.preshared_key.as_ref().map(PresharedKey::as_bytes);
+
+        Blake2s256::new()
+            .chain_update(b"strait keys of a tunnel")
+            .chain_update(own.as_bytes())
+            .chain_update(self.public_key.as_bytes())
+            .chain_update(preshared.map_or(&[][..], |key| key))
+            .finalize()
+            .into()
+    }
 }
 
 /// The result of sealing packets.

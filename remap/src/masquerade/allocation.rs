@@ -83,7 +83,7 @@ impl Masquerade {
 
     /// Inserts the mapping with the port that `choose` returns. `choose` is given the number of taken ports
     /// of `class` and runs under the lock of the port pool, so a free port stays free.
-    fn take_port(
+    pub(super) fn take_port(
         &self,
         request: &MappingRequest<'_>,
         external: &External,

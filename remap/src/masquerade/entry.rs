@@ -221,7 +221,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    const fn code(self) -> u16 {
+    pub(super) const fn code(self) -> u16 {
         match self {
             Self::Absent => 0,
             Self::Flow(State::Fresh) => 1,
@@ -240,7 +240,7 @@ impl Role {
         }
     }
 
-    const fn from_code(code: u16) -> Self {
+    pub(super) const fn from_code(code: u16) -> Self {
         match code {
             1 => Self::Flow(State::Fresh),
             2 => Self::Flow(State::Answered),
@@ -293,6 +293,11 @@ impl Kind {
 
     pub(super) const fn bits(self) -> u16 {
         self.0
+    }
+
+    /// The kind with these bits; `None` if there are too many.
+    pub(super) const fn from_bits(bits: u16) -> Option<Self> {
+        if bits < IPV6 << 1 { Some(Self(bits)) } else { None }
     }
 
     pub(super) fn address(self, bits: u128) -> IpAddr {

@@ -157,7 +157,6 @@ impl Masquerade {
         external: IpAddr,
         now: Tick,
     ) -> Option<()> {
-        let table = &self.pins;
         let state = match flow.protocol {
             Protocol::Tcp => State::Opening,
             Protocol::Udp | Protocol::UdpLite | Protocol::Echo | Protocol::Raw(_) => State::Fresh,
@@ -171,10 +170,17 @@ impl Masquerade {
             b: bits(flow.source.address),
             c: [high, low],
         };
+
+        self.insert_pin_record(&record)
+    }
+
+    /// Enters a pin in the index. Call it under the lock of its source.
+    pub(super) fn insert_pin_record(&self, record: &Record) -> Option<()> {
+        let table = &self.pins;
         let number = table.slab.take()?;
         let entry = table.slab.get(number)?;
-        let status = entry.write(&record);
-        if table.index.insert(table.hash_of(&record), number) {
+        let status = entry.write(record);
+        if table.index.insert(table.hash_of(record), number) {
             return Some(());
         }
         entry.retire(status);

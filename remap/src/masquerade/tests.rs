@@ -2,6 +2,7 @@
 
 mod accounts;
 mod fragments;
+mod handover;
 mod mappings;
 mod pins;
 mod room;

@@ -15,7 +15,7 @@ use strait_api::identity::Identity;
 use strait_io::PeerStatus;
 use strait_plan::objects::Requested;
 use strait_plan::{Desired, Peer};
-use strait_wg::PublicKey;
+use strait_wg::{PathMtuSource, PublicKey};
 use tracing::{info, warn};
 
 use crate::config::{Endpoint, Origins};
@@ -42,6 +42,18 @@ struct State {
     prefixes: Vec<String>,
     #[serde(default)]
     masquerade: Vec<IpAddr>,
+    /// The path MTU to the peer in bytes, if probes found it. Not in files: the Lease records it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_mtu: Option<u16>,
+}
+
+/// What a successor of this process needs to know.
+#[derive(Debug, PartialEq)]
+pub(super) struct Memory {
+    /// What the objects requested.
+    pub(super) requested: Requested,
+    /// The path MTU to the peer in bytes, if probes found it.
+    pub(super) path_mtu: Option<u16>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -65,10 +77,7 @@ struct RememberedRule {
 impl StateFile {
     /// Does not access the file yet.
     pub(super) fn new(path: PathBuf, identity: &Identity) -> Self {
-        let Identity { name, namespace, remote_cluster_id, mode, .. } = identity;
-        let gateway = format!("{namespace}/{name} {mode} {remote_cluster_id}");
-
-        Self { path, gateway, written: None, is_failing: false }
+        Self { path, gateway: gateway_of(identity), written: None, is_failing: false }
     }
 
     /// Reads the last desired peers; `None` without a usable file.
@@ -100,23 +109,8 @@ impl StateFile {
 
     /// Saves the desired peers and their current endpoints if they have changed.
     pub(super) fn save(&mut self, desired: &Desired, status: &[PeerStatus]) {
-        let endpoint = |key: PublicKey| {
-            status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
-        };
-        let Desired { peers, cluster, .. } = desired;
-        let peers = peers.iter().map(|peer| {
-            let public_key = PublicKey::from_bytes(peer.keys);
-            Remembered::new(peer, public_key, endpoint(public_key))
-        });
-        let state = State {
-            version: VERSION,
-            gateway: self.gateway.clone(),
-            peers: peers.collect(),
-            prefixes: cluster.prefixes.iter().map(ToString::to_string).collect(),
-            masquerade: cluster.masquerade.clone(),
-        };
-        // Serialization cannot fail for this type.
-        let Ok(text) = serde_json::to_string_pretty(&state) else { return };
+        let state = State::new(self.gateway.clone(), desired, status);
+        let Some(text) = text(&state) else { return };
         if self.written.as_ref() == Some(&text) {
             return;
         }
@@ -134,7 +128,61 @@ impl StateFile {
     }
 }
 
+/// The desired peers of the gateway `identity` and their current endpoints, for a successor of this process.
+pub(super) fn to_text(
+    identity: &Identity,
+    desired: &Desired,
+    status: &[PeerStatus],
+) -> Option<String> {
+    let probed = status.iter().filter_map(|peer| peer.path_mtu);
+    let probed = probed.filter(|path_mtu| path_mtu.source == PathMtuSource::Probe);
+    let path_mtu = probed.map(|path_mtu| path_mtu.bytes).next();
+
+    text(&State { path_mtu, ..State::new(gateway_of(identity), desired, status) })
+}
+
+/// Reads what [`to_text`] made for the same gateway.
+pub(super) fn from_text(identity: &Identity, text: &str) -> Option<Memory> {
+    let state: State = serde_json::from_str(text).ok()?;
+    let is_ours = (state.version, &state.gateway) == (VERSION, &gateway_of(identity));
+    let requested = is_ours.then(|| state.to_requested()).flatten()?;
+
+    Some(Memory { requested, path_mtu: state.path_mtu })
+}
+
+/// What identifies a gateway in its state.
+fn gateway_of(identity: &Identity) -> String {
+    let Identity { name, namespace, remote_cluster_id, mode, .. } = identity;
+
+    format!("{namespace}/{name} {mode} {remote_cluster_id}")
+}
+
+/// Serialization cannot fail for this type.
+fn text(state: &State) -> Option<String> {
+    serde_json::to_string_pretty(state).ok()
+}
+
 impl State {
+    fn new(gateway: String, desired: &Desired, status: &[PeerStatus]) -> Self {
+        let endpoint = |key: PublicKey| {
+            status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
+        };
+        let Desired { peers, cluster, .. } = desired;
+        let peers = peers.iter().map(|peer| {
+            let public_key = PublicKey::from_bytes(peer.keys);
+            Remembered::new(peer, public_key, endpoint(public_key))
+        });
+
+        Self {
+            version: VERSION,
+            gateway,
+            peers: peers.collect(),
+            prefixes: cluster.prefixes.iter().map(ToString::to_string).collect(),
+            masquerade: cluster.masquerade.clone(),
+            path_mtu: None,
+        }
+    }
+
     fn to_requested(&self) -> Option<Requested> {
         let peers = self.peers.iter().map(Remembered::to_peer);
         let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
@@ -263,6 +311,16 @@ mod tests {
         assert!(!path.exists());
         state.save(&Desired::default(), &[]);
         assert_eq!(state.load(), Some(Requested::default()));
+    }
+
+    #[test]
+    fn only_the_same_gateway_reads_the_text() {
+        let text = to_text(&identity("rome"), &desired(), &[]).unwrap();
+
+        let memory = Memory { requested: requested(&desired()), path_mtu: None };
+        assert_eq!(from_text(&identity("rome"), &text), Some(memory));
+        assert_eq!(from_text(&identity("oslo"), &text), None);
+        assert_eq!(from_text(&identity("rome"), &text[1..]), None);
     }
 
     #[test]

@@ -118,6 +118,22 @@ impl Source {
         }
     }
 
+    /// What a successor of this process needs to know of the objects before the API server answers.
+    pub(super) fn memory(&self, status: &[PeerStatus]) -> String {
+        match self {
+            Self::File(_) => String::new(),
+            Self::Cluster(cluster) => cluster.memory(status),
+        }
+    }
+
+    /// Whether peers from before a restart are known, which the next event brings.
+    pub(super) fn remembers_peers(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.remembers_peers(),
+        }
+    }
+
     /// Hands over to another replica. Returns whether one has taken over.
     pub(super) async fn hand_over(&mut self) -> bool {
         match self {

@@ -148,14 +148,16 @@ impl KnownNode {
     /// The station to send to.
     #[inline]
     pub(super) fn mac(&self) -> Mac {
-        match (self.mac, self.learned_mac.load(Ordering::Relaxed)) {
-            (Some(mac), _) => mac,
-            (None, 0) => derived_mac(self.remote.ip()),
-            (None, learned) => {
-                let [_, _, mac @ ..] = learned.to_be_bytes();
-                Mac(mac)
-            }
-        }
+        self.mac.or_else(|| self.heard_mac()).unwrap_or_else(|| derived_mac(self.remote.ip()))
+    }
+
+    /// The station in the last frame of the node, if there was one.
+    #[inline]
+    pub(super) fn heard_mac(&self) -> Option<Mac> {
+        let learned = self.learned_mac.load(Ordering::Relaxed);
+        let [_, _, mac @ ..] = learned.to_be_bytes();
+
+        (learned != 0).then_some(Mac(mac))
     }
 
     /// Learns the station from a frame of the node.

@@ -19,7 +19,7 @@ use crate::sys;
 /// of 1 %: 0.97 and 0.98, medians of six rounds. Three quarters of this size: p99 0.74 in those rounds, but datagrams
 /// 0.9. Half of it: p99 0.49 in eight pairs. Not measured: network cards that do not merge, with room for about 1,800
 /// datagrams.
-const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
+pub(crate) const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
 /// Receive buffer of each handshake socket: six thousand messages, as the kernel counts their memory. A flood of 100,000
 /// messages a second fills it in 60 ms; the scheduler may delay a thread for that long.
@@ -106,7 +106,7 @@ pub(crate) fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
 }
 
 /// Exceeds the limit of the system only with CAP_NET_ADMIN; without it the limit applies.
-fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
+pub(crate) fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
     let fd = socket.as_fd();
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;

@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -154,6 +155,10 @@ impl Fed {
     /// Where its API server is reached on the loopback of its namespace.
     pub(crate) fn api_port(&self) -> u16 {
         self.server.as_ref().unwrap().port()
+    }
+
+    pub(crate) fn signal(&self, name: &str, signal: Signal) {
+        self.gateways[name].signal(signal).unwrap();
     }
 
     pub(crate) fn log(&self, name: &str) -> String {

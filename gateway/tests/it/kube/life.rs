@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use strait_api::{Configuration, PublicKey};
 use strait_lab::Cluster;
@@ -271,10 +272,27 @@ fn a_saved_state_forwards_without_an_api_server() {
     wait_for_ping(&peering.milan().pod, back);
     assert!(!peering.in_milan.is_ready(), "it has not seen the objects");
 
+    assert_replaced(&peering);
+
     peering.in_milan.restart_api_server();
     wait_until("it is ready", PATIENCE, || Ok(peering.in_milan.is_ready())).unwrap();
     peering.assert_traffic();
     peering.finish();
+}
+
+/// The peers of Milan's gateway are handed over with their sessions.
+fn assert_replaced(peering: &Peering) {
+    let target = peering.target();
+
+    let ping = Ping { interval: Duration::from_millis(10), ..Ping::new(target, 100) };
+    let pinging = peering.rome().pod.spawn(move || ping.run_here()).unwrap();
+    peering.in_milan.signal("gateway", Signal::SIGUSR2);
+    let log = || peering.in_milan.log("gateway");
+    let is_replaced = || Ok(log().contains("took over from the previous program"));
+    wait_until("it was replaced", PATIENCE, is_replaced).unwrap();
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
 }
 
 /// Routers with narrow links send no ICMP error, and behind them fragments are lost.

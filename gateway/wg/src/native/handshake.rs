@@ -54,7 +54,7 @@ impl PeerStatics {
 }
 
 /// Copies into the box, without another copy on the stack.
-fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
+pub(super) fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
     let mut secret = Box::<Secret>::default();
     secret.copy_from_slice(bytes);
 

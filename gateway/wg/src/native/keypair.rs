@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::handshake::Session;
+use super::handshake::{Session, boxed};
+use super::noise::{LEN, Secret};
 use super::replay::{WINDOW, Window};
 use super::timers::{
     CROSSING, MAX_TRANSIT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS,
     RESPONDER_REKEY_TIME,
 };
+use crate::handover::KeypairState;
 use strait_aead::{Cipher, LANES, Lanes, Message, NONCE_LEN, Nonce, TAG_LEN, Tags};
 
 /// Bytes before the sealed packet: type, receiver index, counter.
@@ -38,27 +40,61 @@ pub(super) struct Keypair {
     counter: AtomicU64,
     /// Used by the receiving thread.
     window: Mutex<Window>,
+    /// The keys of `sending` and `receiving`, for a successor of this process.
+    keys: Box<[Secret; 2]>,
 }
 
 impl Keypair {
     pub(super) fn new(session: &Session, is_initiator: bool, lanes: Lanes, now: Instant) -> Self {
         #[cfg(test)]
         super::tests::residue::record_session_keys(session);
-        let mut header = [4, 0, 0, 0, 0, 0, 0, 0];
-        if let Some(index) = header.last_chunk_mut::<4>() {
-            *index = session.remote_index.to_le_bytes();
-        }
-
         Self {
             local_index: session.local_index,
             created: now,
             initiated: now,
             is_initiator,
-            header,
+            header: header(session.remote_index),
             sending: Cipher::new(&session.sending, lanes),
             receiving: Cipher::new(&session.receiving, lanes),
             counter: AtomicU64::new(0),
             window: Mutex::default(),
+            keys: kept(&session.sending, &session.receiving),
+        }
+    }
+
+    /// The session for a successor of this process.
+    pub(super) fn export(&self) -> KeypairState {
+        let [_, _, _, _, index @ ..] = self.header;
+        let [sending, receiving] = &*self.keys;
+        let window = self.window();
+
+        KeypairState {
+            local_index: self.local_index,
+            remote_index: u32::from_le_bytes(index),
+            created: self.created,
+            initiated: self.initiated,
+            is_initiator: self.is_initiator,
+            sending: boxed(sending),
+            receiving: boxed(receiving),
+            counter: self.counter.load(Ordering::Relaxed),
+            next: window.next(),
+            seen: window.blocks().to_vec(),
+        }
+    }
+
+    /// The session of the predecessor of this process.
+    pub(super) fn imported(state: KeypairState, lanes: Lanes) -> Self {
+        Self {
+            local_index: state.local_index,
+            created: state.created,
+            initiated: state.initiated,
+            is_initiator: state.is_initiator,
+            header: header(state.remote_index),
+            sending: Cipher::new(&state.sending, lanes),
+            receiving: Cipher::new(&state.receiving, lanes),
+            counter: AtomicU64::new(state.counter),
+            window: Mutex::new(Window::imported(state.next, state.seen)),
+            keys: kept(&state.sending, &state.receiving),
         }
     }
 
@@ -203,6 +239,26 @@ impl Keypair {
     pub(super) fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock()
     }
+}
+
+/// The beginning of each datagram to the owner of this index.
+fn header(remote_index: u32) -> [u8; 8] {
+    let mut header = [4, 0, 0, 0, 0, 0, 0, 0];
+    if let Some(index) = header.last_chunk_mut::<4>() {
+        *index = remote_index.to_le_bytes();
+    }
+
+    header
+}
+
+/// Copies the keys of a session to the heap, without another copy on the stack.
+fn kept(sending: &[u8; LEN], receiving: &[u8; LEN]) -> Box<[Secret; 2]> {
+    let mut keys = Box::<[Secret; 2]>::default();
+    for (kept, key) in keys.iter_mut().zip([sending, receiving]) {
+        kept.copy_from_slice(key);
+    }
+
+    keys
 }
 
 /// The nonce of a message: four zero bytes and its counter. WireGuard whitepaper, section 5.4.6.

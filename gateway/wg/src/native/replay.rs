@@ -11,6 +11,10 @@ const BLOCK_BITS: u64 = 64;
 /// Blocks of the window, and the one that is being cleared.
 const BLOCKS: u64 = WINDOW / BLOCK_BITS + 1;
 
+/// The same as a length.
+#[expect(clippy::as_conversions, clippy::cast_possible_truncation, reason = "it is 129")]
+pub(crate) const WINDOW_BLOCKS: usize = BLOCKS as usize;
+
 /// The counters of one session. Empty at first.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -30,6 +34,18 @@ impl Window {
     #[inline]
     pub(super) const fn next(&self) -> u64 {
         self.next
+    }
+
+    /// The window of a predecessor: one above the greatest counter, and its blocks.
+    pub(super) fn imported(next: u64, seen: Vec<u64>) -> Self {
+        debug_assert_eq!(seen.len(), WINDOW_BLOCKS, "the hand-over is checked when it is read");
+
+        Self { next, seen: seen.into_boxed_slice() }
+    }
+
+    /// Its blocks.
+    pub(super) const fn blocks(&self) -> &[u64] {
+        &self.seen
     }
 
     /// Whether `counter` is neither too old nor seen. Call [`Self::accept`] only for authentic datagrams.

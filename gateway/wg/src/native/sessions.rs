@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use super::keypair::Keypair;
 use super::timers::{Activity, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME};
+use crate::handover::KeypairState;
 use crate::message::Message;
+use strait_aead::Lanes;
 
 /// Up to four sessions, so that datagrams sent in an older one can still be received. The whitepaper has three, but
 /// two whose handshakes crossed may both be in use, one in each direction, until a third one follows.
@@ -23,6 +25,20 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// The sessions for a successor of this process, the earliest first and the next last.
+    pub(super) fn export(&self) -> [Option<KeypairState>; 4] {
+        [&self.earlier, &self.previous, &self.current, &self.next]
+            .map(|keypair| keypair.as_ref().map(|keypair| keypair.export()))
+    }
+
+    /// The sessions of the predecessor of this process.
+    pub(super) fn imported(sessions: [Option<KeypairState>; 4], lanes: Lanes) -> Self {
+        let [earlier, previous, current, next] = sessions
+            .map(|session| session.map(|session| Arc::new(Keypair::imported(session, lanes))));
+
+        Self { earlier, previous, current, next }
+    }
+
     /// The session to send with, unless it is too old.
     #[inline]
     pub(super) fn usable(&self, now: Instant) -> Option<&Arc<Keypair>> {

@@ -25,7 +25,7 @@ pub(super) struct State {
     /// The record that all tunnels of the peer share. Its lock is taken last, and held briefly.
     accepted: Arc<Mutex<Accepted>>,
     /// The number of the next handshake or session in the receiver index.
-    number: u8,
+    pub(super) number: u8,
     pub(super) staged: Staged,
     /// Boxed: most peers have none most of the time.
     pub(super) attempt: Option<Box<Attempt>>,
@@ -122,7 +122,7 @@ impl State {
         self.accepted().ours.next(since_1970, self.attempt.is_some())
     }
 
-    fn accepted(&self) -> MutexGuard<'_, Accepted> {
+    pub(super) fn accepted(&self) -> MutexGuard<'_, Accepted> {
         self.accepted.lock()
     }
 

@@ -2,6 +2,7 @@
 
 mod contents;
 mod dormancy;
+mod handover;
 pub(super) mod hex;
 mod hostile;
 mod lanes;
@@ -45,10 +46,13 @@ struct End {
     tunnel: Arc<dyn Tunnel>,
     address: SocketAddr,
     persistent_keepalive: Option<Duration>,
+    private_key: PrivateKey,
+    peer: PeerKeys,
 }
 
 struct Pair {
     ends: [End; 2],
+    start: Instant,
     now: Instant,
 }
 
@@ -78,10 +82,11 @@ impl Pair {
             let tunnel = identity.tunnel(&peer, IndexSlot::from(u16::try_from(number).unwrap()));
             let port = u16::try_from(number).unwrap();
             let address = SocketAddr::from(([192, 0, 2, 1], port));
-            End { identity, tunnel, address, persistent_keepalive: None }
+            let private_key = keys[number - 1].clone();
+            End { identity, tunnel, address, persistent_keepalive: None, private_key, peer }
         });
 
-        Self { ends, now }
+        Self { ends, start: now, now }
     }
 
     /// Delivers `datagrams` of end `from`, then the answers, until there are none. Returns all opened packets.

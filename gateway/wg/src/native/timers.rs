@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::handover::TimerState;
 use crate::tunnel::REKEY_TIMEOUT;
 
 /// The initiator of a session rekeys after this.
@@ -108,6 +109,25 @@ impl Traffic {
         last != 0 && now.saturating_duration_since(self.instant(last)) < MAX_TRANSIT
     }
 
+    /// The times of the predecessor of this process, which had the same base.
+    pub(super) fn import(&self, [sent, sent_data, received, received_data, handshake]: [u64; 5]) {
+        for (time, micros) in [
+            (&self.sent.any, sent),
+            (&self.sent.data, sent_data),
+            (&self.received.any, received),
+            (&self.received.data, received_data),
+            (&self.handshake, handshake),
+        ] {
+            time.store(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// The times for [`Self::import`].
+    pub(super) fn export(&self) -> [u64; 5] {
+        [&self.sent.any, &self.sent.data, &self.received.any, &self.received.data, &self.handshake]
+            .map(|time| time.load(Ordering::Relaxed))
+    }
+
     pub(super) fn times(&self) -> TrafficTimes {
         TrafficTimes {
             sent: self.sent.any.load(Ordering::Relaxed),
@@ -162,6 +182,29 @@ pub(super) struct Activity {
 }
 
 impl KeepaliveTimers {
+    /// The timers and the times of the traffic for a successor of this process.
+    pub(super) fn export(&self, traffic: &Traffic) -> TimerState {
+        let TrafficTimes { sent, sent_data, received, received_data } = self.last;
+
+        TimerState {
+            last: traffic.export(),
+            last_seen: [sent, sent_data, received, received_data],
+            unanswered: self.unanswered,
+            unacknowledged: self.unacknowledged,
+        }
+    }
+
+    /// The timers of the predecessor of this process.
+    pub(super) const fn imported(state: &TimerState) -> Self {
+        let [sent, sent_data, received, received_data] = state.last_seen;
+
+        Self {
+            last: TrafficTimes { sent, sent_data, received, received_data },
+            unanswered: state.unanswered,
+            unacknowledged: state.unacknowledged,
+        }
+    }
+
     /// Starts and stops the timers as the traffic requires.
     pub(super) fn update(&mut self, traffic: &Traffic) -> Activity {
         let seen = traffic.times();

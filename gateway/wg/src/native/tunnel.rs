@@ -19,6 +19,7 @@ use super::mac::MacKeys;
 use super::sessions::Sessions;
 use super::state::State;
 use super::timers::Traffic;
+use crate::handover::TunnelState;
 use crate::message::Message;
 use crate::scrub::scrubbed;
 use crate::tunnel::{
@@ -472,6 +473,22 @@ impl Tunnel for NativeTunnel {
         *state = None;
 
         staged.unwrap_or_default()
+    }
+
+    fn export(&self) -> Option<TunnelState> {
+        let state = self.lock_to_read();
+
+        Some(state.as_ref()?.export(&self.sessions.load(), &self.traffic))
+    }
+
+    fn import(&self, state: TunnelState) {
+        let mut own = self.lock();
+        let Some(own) = own.as_mut() else { return };
+        self.traffic.import(state.timers.last);
+        // The keys of the sessions are not to stay on the stack.
+        let sessions = scrubbed(|| own.import(state, self.lanes));
+        self.publish(sessions);
+        self.note_staged(own);
     }
 
     fn session(&self) -> SessionState {

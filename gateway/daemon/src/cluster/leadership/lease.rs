@@ -41,7 +41,8 @@ pub(super) async fn run_election(
 ) -> bool {
     let mut elector = Elector::new(election, times);
     let mut labels = RepeatedFailure::about("label the active pod");
-    let mut was = Role::Standby;
+    // A successor of the leader's process goes on.
+    let mut was = if term.borrow().is_some() { Role::Leader } else { Role::Standby };
     let (mut has_session, mut began) = (false, Instant::now());
 
     let needs_successor = loop {
