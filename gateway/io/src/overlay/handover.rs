@@ -16,8 +16,8 @@ use super::{Node, Overlay, SOCKETS, Settings};
 use crate::Offload;
 use crate::gso_fallback::GsoRefusals;
 use crate::udp::socket::{has_gso, set_receive_buffer};
-use strait_packet::overlay::Vni;
 use strait_packet::overlay::ethernet::Mac;
+use strait_packet::overlay::{SharedSource, Vni};
 use strait_wg::handover::{HandoverError, Reader, Writer};
 
 /// What was handed over of an overlay.
@@ -39,10 +39,7 @@ impl Overlay {
         out.put(&self.mac.0);
         let known = self.nodes.load();
         out.list(nodes.iter(), |out, node| {
-            out.address(node.address);
-            out.u32(node.vni.to_number());
-            out.optional(node.mac, |out, Mac(mac)| out.put(&mac));
-            out.list(node.pods.iter(), |out, prefix| out.bytes(prefix.to_string().as_bytes()));
+            write_node(node, out);
             let heard = known.of_source(node.address).and_then(|node| node.heard_mac());
             out.optional(heard, |out, Mac(mac)| out.put(&mac));
         });
@@ -132,14 +129,35 @@ fn read_mac(from: &mut Reader<'_>) -> Result<Option<Mac>, HandoverError> {
     from.optional(|from| from.array().map(|mac| Mac(*mac)))
 }
 
+fn write_node(node: &Node, out: &mut Writer) {
+    let Node { address, vni, mac, pods, sources, inner, shared_source } = node;
+    out.address(*address);
+    out.u32(vni.to_number());
+    out.optional(*mac, |out, Mac(mac)| out.put(&mac));
+    out.list(pods.iter(), |out, prefix| out.bytes(prefix.to_string().as_bytes()));
+    out.list(sources.iter(), |out, source| out.address(*source));
+    out.optional(*inner, Writer::address);
+    out.optional(*shared_source, |out, SharedSource { shared, own }| {
+        out.address(shared);
+        out.address(own);
+    });
+}
+
 fn read_node(from: &mut Reader<'_>) -> Result<Node, HandoverError> {
     let invalid = || HandoverError::Invalid("node");
     let (address, vni) = (from.address()?, from.u32()?);
-    let mac = read_mac(from)?;
-    let pods = from.list(|from| {
-        let text = str::from_utf8(from.bytes()?).map_err(|_| invalid())?;
-        text.parse().map_err(|_| invalid())
-    })?;
 
-    Ok(Node { address, vni: Vni::new(vni).ok_or_else(invalid)?, mac, pods })
+    Ok(Node {
+        address,
+        vni: Vni::new(vni).ok_or_else(invalid)?,
+        mac: read_mac(from)?,
+        pods: from.list(|from| {
+            let text = str::from_utf8(from.bytes()?).map_err(|_| invalid())?;
+            text.parse().map_err(|_| invalid())
+        })?,
+        sources: from.list(Reader::address)?,
+        inner: from.optional(Reader::address)?,
+        shared_source: from
+            .optional(|from| Ok(SharedSource { shared: from.address()?, own: from.address()? }))?,
+    })
 }
