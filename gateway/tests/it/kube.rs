@@ -14,3 +14,4 @@ mod rights;
 mod standalone;
 mod strangers;
 mod tour;
+mod whole;
