@@ -3,11 +3,14 @@
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
+mod applied;
+mod bindings;
 mod check_socket;
 pub mod condition_writer;
 pub mod connection;
 mod connectivity;
 mod event_history;
+mod fabric;
 pub mod flags;
 mod leader_tasks;
 mod leadership;
@@ -44,7 +47,9 @@ use super::config::{Config, Endpoint, Origin};
 use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
+use applied::Applied;
 use connectivity::ConnectivityEvents;
+use fabric::{Fabric, FabricWatch};
 use leader_tasks::LeaderTasks;
 use leadership::{LeaderTerm, LeadershipTask};
 use object_watch::{Update, Watch};
@@ -62,12 +67,14 @@ pub(crate) enum ClusterEvent {
     /// The desired peers have changed, or those from before the restart are known.
     Peers {
         /// All desired peers, and the prefixes of this cluster.
-        desired: Desired,
+        desired: Box<Desired>,
         /// Whether they come from the current objects.
         is_listed: bool,
         /// Date new handshake initiations after this time (since 1970), until which the previous leader may have
         /// started sessions.
         continue_after: Option<Duration>,
+        /// The nodes of the overlay, if they change together with the peers.
+        nodes: Option<Vec<overlay::Node>>,
     },
     /// The remote gateway may have moved.
     Connectivity(ConnectivityEvent),
@@ -75,8 +82,12 @@ pub(crate) enum ClusterEvent {
     Nodes(Vec<overlay::Node>),
 }
 
-/// Returns `config` with the desired peers and the prefixes of this cluster.
-pub(crate) fn within(desired: Desired, config: &Config) -> Config {
+/// Returns `config` with the desired peers, the prefixes of this cluster, and `nodes` if there are new ones.
+pub(crate) fn within(
+    desired: Desired,
+    nodes: Option<Vec<overlay::Node>>,
+    config: &Config,
+) -> Config {
     let Desired { peers, cluster, table, .. } = desired;
     let object = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
     let origins = ["pod_cidrs", "masquerade"]
@@ -84,7 +95,12 @@ pub(crate) fn within(desired: Desired, config: &Config) -> Config {
         .fold(config.origins.clone(), |origins, key| origins.with(key, object.clone()));
     let peers = peers.into_iter().map(|peer| peer.map_keys(keys)).collect();
 
-    Config { peers, cluster, table, origins, ..config.clone() }
+    let overlay = config.overlay.clone().map(|overlay| match nodes {
+        Some(nodes) => overlay::Settings { nodes, ..overlay },
+        None => overlay,
+    });
+
+    Config { overlay, peers, cluster, table, origins, ..config.clone() }
 }
 
 /// Objects have no preshared keys.
@@ -97,6 +113,8 @@ pub struct ClusterSource {
     watch: Watch,
     /// With an overlay.
     overlay_nodes: Option<OverlayNodes>,
+    /// In place of Liqo's own containers.
+    fabric_watch: Option<FabricWatch>,
     scope: Scope,
     identity: Identity,
     own_key: OwnKey,
@@ -105,6 +123,10 @@ pub struct ClusterSource {
     saved: Option<Requested>,
     /// The objects, after the first complete list.
     found: Option<Objects>,
+    /// Rules, routes and nodes, after the first complete list.
+    fabric: Option<Fabric>,
+    /// Whether the last attempt to read those has failed.
+    is_fabric_unread: bool,
     /// The desired state, from objects or from before a restart; `None` if neither is known.
     desired: Option<Desired>,
     /// Whether the desired state must be computed again.
@@ -154,6 +176,10 @@ impl ClusterSource {
         let overlay_nodes = settings
             .overlay
             .map(|OverlayScope { node, vni }| OverlayNodes::new(&client, node, vni));
+        let fabric_watch = settings
+            .rules
+            .clone()
+            .map(|scope| FabricWatch::new(&client, &identity.namespace, scope));
         let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
             Check::Off => Observed::unchecked(),
@@ -165,12 +191,15 @@ impl ClusterSource {
         Self {
             watch,
             overlay_nodes,
+            fabric_watch,
             scope: settings.scope.clone(),
             identity: identity.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
             connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
             saved,
             found: None,
+            fabric: None,
+            is_fabric_unread: false,
             desired: None,
             is_outdated: false,
             state_file,
@@ -203,6 +232,7 @@ impl ClusterSource {
         // The previous update has been applied: report its verdicts.
         if std::mem::take(&mut self.has_unreported_verdicts) {
             self.leader_tasks.set_verdicts(self.verdicts());
+            self.leader_tasks.set_applied(self.applied());
         }
         loop {
             select! {
@@ -225,6 +255,7 @@ impl ClusterSource {
                 update = self.watch.next() => self.handle_update(update),
                 // An unreachable server is reported by the other watch.
                 Ok(nodes) = next_nodes(&mut self.overlay_nodes) => return ClusterEvent::Nodes(nodes),
+                fabric = next_fabric(&mut self.fabric_watch) => self.handle_fabric(fabric),
                 Ok(()) = self.term.changed() => {
                     let term = *self.term.borrow_and_update();
                     if term.is_some() {
@@ -252,9 +283,10 @@ impl ClusterSource {
         let term = *self.term.borrow();
 
         ClusterEvent::Peers {
-            desired: if term.is_some() { desired } else { Desired::default() },
-            is_listed: self.found.is_some(),
+            desired: Box::new(if term.is_some() { desired } else { Desired::default() }),
+            is_listed: self.is_listed(),
             continue_after: term.and_then(|term| term.continue_after),
+            nodes: self.fabric.as_ref().map(|fabric| fabric.nodes.clone()),
         }
     }
 
@@ -384,6 +416,36 @@ impl ClusterSource {
         }
     }
 
+    /// Handles rules, routes and nodes.
+    fn handle_fabric(&mut self, update: watcher::Result<Fabric>) {
+        match update {
+            // An unreachable server is reported by the other watch, but not a kind that this cluster does not have.
+            Err(error) => {
+                if self.is_reachable && !std::mem::replace(&mut self.is_fabric_unread, true) {
+                    warn!(%error, "cannot list the rules, routes and nodes of Liqo");
+                }
+            }
+            Ok(fabric) => {
+                self.is_fabric_unread = false;
+                self.fabric = Some(fabric);
+                self.is_outdated = true;
+            }
+        }
+    }
+
+    /// Whether every object that configures this gateway was listed.
+    fn is_listed(&self) -> bool {
+        self.found.is_some() && (self.fabric_watch.is_none() || self.fabric.is_some())
+    }
+
+    /// What to report about rules and routes.
+    fn applied(&self) -> Vec<Applied> {
+        match (&self.fabric, &self.desired) {
+            (Some(fabric), Some(desired)) => fabric.applied(&desired.outcomes),
+            _ => Vec::new(),
+        }
+    }
+
     /// Computes the desired state from the listed objects, or from what was saved before a restart; `None` if there is
     /// neither.
     fn plan(&mut self) -> Option<Desired> {
@@ -392,7 +454,12 @@ impl ClusterSource {
             self.desired = self.saved.clone().map(|saved| Desired::of_requested(&scope, saved));
             return self.desired.clone();
         };
-        let desired = Desired::new(&scope, found);
+        let desired = match (&self.fabric_watch, &self.fabric) {
+            (None, _) => Desired::new(&scope, found),
+            (Some(_), Some(fabric)) => Desired::with_rules(&scope, found, &fabric.lowered),
+            // Nothing is forwarded before the rules are known.
+            (Some(_), None) => return None,
+        };
 
         self.has_unreported_verdicts = true;
         let refused = desired.refused.iter().map(ToString::to_string);
@@ -401,7 +468,8 @@ impl ClusterSource {
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("{}", conditions::shortened(refusal));
         }
-        self.observed.set_refused(refused.len());
+        let unapplied = desired.outcomes.iter().filter(|outcome| outcome.problem.is_some());
+        self.observed.set_refused(refused.len() + unapplied.count());
         self.refused = refused;
         if !desired.peers.is_empty() {
             self.leader_tasks.set_has_peer();
@@ -423,6 +491,14 @@ impl ClusterSource {
         }
 
         scope
+    }
+}
+
+/// The next rules, routes and nodes; waits forever if others execute them. Cancel safe.
+async fn next_fabric(watch: &mut Option<FabricWatch>) -> watcher::Result<Fabric> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => pending().await,
     }
 }
 

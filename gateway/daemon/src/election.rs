@@ -97,7 +97,12 @@ impl ElectionFlags {
         Ok(Candidacy { settings, times: Times { renew_deadline, retry_period }, pod })
     }
 
-    fn pod(&self) -> Result<String, UsageError> {
+    /// The name of the pod.
+    ///
+    /// # Errors
+    ///
+    /// [`UsageError`] if it is not known.
+    pub(crate) fn pod(&self) -> Result<String, UsageError> {
         let pod = self.pod_name.clone().filter(|name| !name.is_empty());
 
         pod.or_else(|| only_line(Path::new(HOST_NAME_FILE)))

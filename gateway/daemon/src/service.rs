@@ -207,11 +207,11 @@ impl Service {
                 checked = self.replacement.checked() => self.replace(checked)?,
                 read = self.reader.next() => self.handle_read(read).await,
                 event = self.source.next() => match event {
-                    ClusterEvent::Peers { desired, is_listed, continue_after } => {
+                    ClusterEvent::Peers { desired, nodes, is_listed, continue_after } => {
                         if let Some(date) = continue_after {
                             self.gateway.date_initiations_after(date);
                         }
-                        self.reconfigure(cluster::within(desired, &self.config)).await;
+                        self.reconfigure(cluster::within(*desired, nodes, &self.config)).await;
                         if is_listed {
                             self.handle_peers_known();
                         }

@@ -15,3 +15,4 @@ mod rights;
 mod standalone;
 mod strangers;
 mod tour;
+mod whole;

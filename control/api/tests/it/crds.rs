@@ -69,6 +69,8 @@ async fn keeps_the_templates_whole(client: &Client) {
     for text in [
         include_str!("../../../../deploy/liqo/server.yaml"),
         include_str!("../../../../deploy/liqo/client.yaml"),
+        include_str!("../../../../deploy/liqo/server-whole.yaml"),
+        include_str!("../../../../deploy/liqo/client-whole.yaml"),
     ] {
         let mut template: DynamicObject = serde_saphyr::from_str(text).unwrap();
         template.metadata.namespace = None;

@@ -153,6 +153,8 @@ fn shipped_templates_can_be_rendered() {
     for text in [
         include_str!("../../../../deploy/liqo/server.yaml"),
         include_str!("../../../../deploy/liqo/client.yaml"),
+        include_str!("../../../../deploy/liqo/server-whole.yaml"),
+        include_str!("../../../../deploy/liqo/client-whole.yaml"),
     ] {
         let object: Value = serde_saphyr::from_str(text).unwrap();
         let template = &object["spec"]["template"];

@@ -20,6 +20,9 @@ use crate::election::ElectionFlags;
 /// Liqo's default, in bytes.
 pub(super) const DEFAULT_MTU: u16 = 1340;
 
+/// The port of Liqo's nodes.
+const GENEVE_PORT: u16 = 6091;
+
 /// Selects and configures a gateway in a cluster, without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
@@ -51,7 +54,8 @@ pub struct ClusterFlags {
         value_parser = interface_flag
     )]
     pub(crate) interface: String,
-    /// Where packets of pods arrive: on a TUN device, which needs NET_ADMIN, or from node agents in VXLAN
+    /// Where packets of pods arrive: on a TUN device, which needs NET_ADMIN, from node agents in VXLAN, or from Liqo's
+    /// nodes in Geneve
     #[arg(long, env = "STRAIT_EDGE", value_enum, default_value_t)]
     pub(crate) edge: EdgeFlag,
     /// Address of the node that runs this gateway, for `--edge=overlay`
@@ -75,6 +79,18 @@ pub struct ClusterFlags {
         value_parser = clap::value_parser!(u32).range(1..1 << 24)
     )]
     pub(crate) vxlan_vni: u32,
+    /// Name of the node that runs this gateway, for `--edge=geneve`
+    #[arg(long, env = "STRAIT_NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+    /// UDP port of Geneve, the same on all nodes
+    #[arg(
+        long,
+        env = "STRAIT_GENEVE_PORT",
+        value_name = "PORT",
+        default_value_t = GENEVE_PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) geneve_port: u16,
     /// MTU of the device, in bytes. The default grows to what the path to another gateway of Strait carries
     #[arg(
         long,
@@ -244,22 +260,23 @@ fn offload_switch(text: &str) -> Result<OffloadSwitch, String> {
 }
 
 /// Flags of Liqo's gateways that have no effect on this one.
-const UNUSED_LIQO_FLAGS: [&str; 19] = [
+const UNUSED_LIQO_FLAGS: [&str; 20] = [
     "--client-max-burst",
     "--client-qps",
     "--client-timeout",
     "--concurrent-containers-names",
+    "--disable-arp",
     "--disable-kernel-version-check",
     "--enable-connection-controller",
     "--enable-multipath-hash-policy",
     "--enable-nft-monitor",
     "--enable-route-monitor",
+    "--geneve-cleanup-interval",
     "--global-annotations",
     "--global-labels",
     "--implementation",
     "--interface-ip",
     "--minimum-kernel-version",
-    "--node-name",
     "--ping-buffer-size",
     "--preserve-client-endpoint",
     "--reconcile-timeout",
@@ -279,6 +296,8 @@ pub(crate) enum EdgeFlag {
     Device,
     /// VXLAN, ended in this process: no capability
     Overlay,
+    /// Geneve of Liqo's nodes, ended in this process, with Liqo's rules and routes: no capability
+    Geneve,
 }
 
 /// `--mode`

@@ -13,6 +13,7 @@ use strait_plan::conncheck::{Report, State, Traffic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::applied::{self, Applied, AppliedReporter};
 use super::probe::{self, TrafficSource};
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
@@ -36,6 +37,8 @@ pub(super) struct LeaderTasks {
     host_socket: Option<UnixDatagram>,
     /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
+    /// The outcomes of rules and routes, and the pod that executes them; `None` if others do.
+    applied: Option<(watch::Sender<Vec<Applied>>, String)>,
     /// Dropping this ends the tasks.
     tasks: JoinSet<()>,
 }
@@ -58,6 +61,10 @@ impl LeaderTasks {
             },
             host_socket: None,
             verdicts: watch::Sender::new(Vec::new()),
+            applied: settings
+                .rules
+                .as_ref()
+                .map(|_| (watch::Sender::new(Vec::new()), settings.pod.clone())),
             tasks: JoinSet::new(),
         }
     }
@@ -96,6 +103,16 @@ impl LeaderTasks {
         });
     }
 
+    /// Sets the outcomes of all rules and routes, which have been applied.
+    pub(super) fn set_applied(&self, current: Vec<Applied>) {
+        let Some((sender, _)) = &self.applied else { return };
+        sender.send_if_modified(|applied| {
+            let is_new = *applied != current;
+            *applied = current;
+            is_new
+        });
+    }
+
     /// Starts the tasks. Call it within the runtime.
     pub(super) fn begin(&mut self) {
         let Self {
@@ -110,6 +127,7 @@ impl LeaderTasks {
             own_address,
             host_socket,
             verdicts,
+            applied,
             tasks,
         } = self;
         let (state, reporter) = match check {
@@ -133,6 +151,10 @@ impl LeaderTasks {
         // Findings of another container are reported by that container.
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(status_task::run(status_reporter, verdicts.subscribe(), checked));
+        if let Some((applied, pod)) = applied {
+            let reporter = AppliedReporter::new(client, identity, pod.clone(), Timestamp::now());
+            tasks.spawn(applied::run(reporter, applied.subscribe()));
+        }
         if let Check::Own(check) = check {
             let packets = host_socket.as_ref().and_then(|packets| packets.try_clone().ok());
             tasks.spawn(probe::run(

@@ -3,7 +3,7 @@
 use strait_api::identity::Mode;
 use strait_plan::conditions::Verdict;
 
-use crate::cluster::flags::OffloadSwitch;
+use crate::cluster::flags::{EdgeFlag, OffloadSwitch};
 use crate::config::{Origin, Origins};
 use crate::flag_values::FlagValues;
 
@@ -11,11 +11,16 @@ use crate::flag_values::FlagValues;
 pub(super) fn of_flags(
     flag_values: &FlagValues,
     mode: Mode,
+    edge: EdgeFlag,
     offloads: &[OffloadSwitch],
 ) -> Origins {
     let port = match mode {
         Mode::Server => "listen_ports",
         Mode::Client => "mode",
+    };
+    let overlay_port = match edge {
+        EdgeFlag::Device | EdgeFlag::Overlay => "vxlan_port",
+        EdgeFlag::Geneve => "geneve_port",
     };
     let flags = [
         ("name", "name"),
@@ -28,7 +33,7 @@ pub(super) fn of_flags(
         ("admin_socket", "admin_socket"),
         ("engine", "engine"),
         ("encapsulation", "edge"),
-        ("port", "vxlan_port"),
+        ("port", overlay_port),
         ("vni", "vxlan_vni"),
         ("node", "node_address"),
     ];

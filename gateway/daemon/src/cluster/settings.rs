@@ -1,5 +1,7 @@
 //! Interprets the flags of a gateway in a cluster.
 
+mod edge;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,15 +12,15 @@ use remap::{Cluster, Table};
 use strait_api::identity::{Identity, Mode};
 use strait_host::usage::UsageError;
 use strait_io::{Offload, Workers, overlay};
-use strait_packet::overlay::{Encapsulation, Vni};
+use strait_packet::overlay::Vni;
 use strait_plan::conncheck;
+use strait_plan::lowering;
 use strait_plan::objects::{Remapping, Scope};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
 use super::flags::{ClusterFlags, DEFAULT_MTU, EdgeFlag, OffloadSwitch};
 use super::origins;
-use super::overlay_nodes::own_node;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, keyfile};
 use crate::election::{Candidacy, only_line};
 use crate::flag_values::FlagValues;
@@ -46,6 +48,10 @@ pub struct Settings {
     pub(crate) mtu: u16,
     pub(crate) grows_mtu: bool,
     pub(crate) overlay: Option<OverlayScope>,
+    /// What this gateway executes of Liqo's rules and routes, with [`EdgeFlag::Geneve`].
+    pub(crate) rules: Option<lowering::Scope>,
+    /// The name of the pod, or of the host.
+    pub(crate) pod: String,
     /// The file with our private key.
     pub(crate) key_file: PathBuf,
     pub(crate) leadership: Leadership,
@@ -105,7 +111,8 @@ impl Settings {
             Mode::Server => ("--listen-ports", &flags.listen_ports),
             Mode::Client => ("--endpoint-ports", &flags.endpoint_ports),
         };
-        let port = only_port(flag, ports, replaces_container)?;
+        let is_with_liqo = replaces_container || flags.edge == EdgeFlag::Geneve;
+        let port = only_port(flag, ports, is_with_liqo)?;
         let endpoints = match identity.mode {
             Mode::Server => Vec::new(),
             Mode::Client => endpoints(flags, port)?,
@@ -128,7 +135,7 @@ impl Settings {
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
-            overlay: overlay(flags, own)?,
+            overlay: edge::overlay(flags, own)?,
             addresses: vec![IpNet::V4(Ipv4Net::new_assert(own, TUNNEL_PREFIX_BITS))],
             listen_port: match identity.mode {
                 Mode::Server => port,
@@ -154,15 +161,15 @@ impl Settings {
             cluster: Cluster::default(),
             peers: Vec::new(),
             table: Table::default(),
-            origins: origins::of_flags(flag_values, identity.mode, &flags.offload),
+            origins: origins::of_flags(flag_values, identity.mode, flags.edge, &flags.offload),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
-            remapping: if replaces_container {
-                Remapping::External
-            } else {
-                Remapping::Configurations
+            remapping: match (replaces_container, flags.edge) {
+                (true, _) => Remapping::External,
+                (false, EdgeFlag::Geneve) => Remapping::Rules,
+                (false, EdgeFlag::Device | EdgeFlag::Overlay) => Remapping::Configurations,
             },
             own_public_key: Some(*config.private_key.public_key().as_bytes()),
             own_address: Some(IpAddr::V4(own)),
@@ -173,6 +180,7 @@ impl Settings {
         let overlay = config.overlay.iter().flat_map(|overlay| &overlay.nodes).map(of_node).next();
         let report_interval = flags.ping_update_status_interval;
         let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
+        let rules = edge::rules(flags, &identity, other, state_file.is_some())?;
         let leadership = if replaces_container {
             leadership_of_other_container(flags)
         } else {
@@ -184,6 +192,8 @@ impl Settings {
                 identity,
                 scope,
                 overlay,
+                rules,
+                pod: flags.election.pod()?,
                 key_file,
                 check,
                 report_interval,
@@ -195,36 +205,6 @@ impl Settings {
             config,
         ))
     }
-}
-
-/// The overlay with the node that this gateway runs on; `None` with a device.
-fn overlay(flags: &ClusterFlags, own: Ipv4Addr) -> Result<Option<overlay::Settings>, UsageError> {
-    if flags.edge == EdgeFlag::Device {
-        return Ok(None);
-    }
-    if replaces_one_container(flags)? {
-        return Err(UsageError::Wrong(
-            "--edge=overlay replaces all containers of a pod: do without --container-name"
-                .to_owned(),
-        ));
-    }
-    let node = flags.node_address.ok_or_else(|| {
-        UsageError::Wrong(
-            "--edge=overlay needs --node-address, the status.hostIP of the pod".to_owned(),
-        )
-    })?;
-    // clap has checked the range.
-    let vni = Vni::new(flags.vxlan_vni).ok_or_else(|| {
-        UsageError::Wrong(format!("--vxlan-vni={} has more than 24 bits", flags.vxlan_vni))
-    })?;
-
-    Ok(Some(overlay::Settings {
-        encapsulation: Encapsulation::Vxlan,
-        port: flags.vxlan_port,
-        mac: None,
-        nodes: vec![own_node(node, vni)],
-        host: Some(IpAddr::V4(own)),
-    }))
 }
 
 /// The defaults with what `--offload` changes.
@@ -329,13 +309,13 @@ fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
 }
 
 /// The port of the tunnel. Liqo has a tunnel for each port. Here there is one, and its routes would send flows to the
-/// others: beside its containers several ports are refused, without them the first one is used.
-fn only_port(flag: &str, ports: &[u16], is_beside_liqo: bool) -> Result<u16, UsageError> {
+/// others: with Liqo several ports are refused, without it the first one is used.
+fn only_port(flag: &str, ports: &[u16], is_with_liqo: bool) -> Result<u16, UsageError> {
     let (port, others) = match ports {
         [port, others @ ..] if *port != 0 => (*port, others),
         _ => return Err(UsageError::Wrong(format!("{flag}: use a port from 1 to 65535"))),
     };
-    if !others.is_empty() && is_beside_liqo {
+    if !others.is_empty() && is_with_liqo {
         return Err(UsageError::Wrong(format!(
             "{flag}: {ports:?} are {} tunnels, and this container has one: use one port on both sides",
             ports.len()
@@ -357,6 +337,7 @@ mod tests {
     use std::fs;
 
     use clap::Parser;
+    use strait_packet::overlay::Encapsulation;
 
     use super::*;
 
@@ -551,5 +532,37 @@ mod tests {
         assert!(read(&container).err().unwrap().contains("--container-name \"geneve\""));
         let ports = [&SERVER[..], &["--listen-ports=0"]].concat();
         assert!(read(&ports).err().unwrap().contains("--listen-ports"));
+    }
+
+    #[test]
+    fn geneve_executes_liqos_rules_on_its_node() {
+        let words = ["--edge=geneve", "--node-name=n1", "--geneve-port=6092"];
+        let (settings, config) = read(&[&SERVER[..], &words].concat()).unwrap();
+
+        let overlay = config.overlay.unwrap();
+        assert_eq!((overlay.encapsulation, overlay.port), (Encapsulation::Geneve, 6092));
+        assert_eq!(overlay.nodes, []);
+        assert!(settings.overlay.is_none() && !settings.grows_mtu);
+        assert_eq!(settings.scope.remapping, Remapping::Rules);
+        let rules = settings.rules.unwrap();
+        assert_eq!(rules.node_name.as_deref(), Some("n1"));
+        assert_eq!(rules.peer_address, IpAddr::from([169, 254, 18, 2]));
+        assert!(!rules.tracks_flows);
+    }
+
+    #[test]
+    fn geneve_refuses_flags_of_other_forms() {
+        let error = |words: &[&str]| {
+            let words = [&SERVER[..], &["--edge=geneve"], words].concat();
+            read(&words).err().unwrap_or_default()
+        };
+
+        assert!(error(&[]).contains("needs --node-name"));
+        let node = "--node-name=n1";
+        assert!(
+            error(&[node, "--container-name=wireguard"]).contains("do without --container-name")
+        );
+        assert!(error(&[node, "--state-file=/run/s"]).contains("do without it"));
+        assert!(error(&[node, "--listen-ports=5,6"]).contains("use one port on both sides"));
     }
 }

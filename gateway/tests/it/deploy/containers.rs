@@ -34,7 +34,8 @@ fn containers() -> Vec<(&'static str, Value)> {
     let files =
         ["standalone/client", "standalone/node", "standalone/operator", "standalone/server"];
     let mut found = Vec::new();
-    for file in files.into_iter().chain(["liqo/client", "liqo/server"]) {
+    let of_liqo = ["liqo/client", "liqo/client-whole", "liqo/server", "liqo/server-whole"];
+    for file in files.into_iter().chain(of_liqo) {
         let text = fs::read_to_string(root().join(format!("deploy/{file}.yaml"))).unwrap();
         let before = found.len();
         for object in objects(&text).values() {

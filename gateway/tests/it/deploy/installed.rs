@@ -121,11 +121,31 @@ async fn restricted_admits_a_gateway_with_an_overlay() {
     tools.kubectl_says(&["create", "namespace", "restricted"], "");
     tools.kubectl_says(&["label", "namespace", "restricted", profile], "");
 
-    let pod = pod_of(&tools, TENANT, "deployment/gw-milan");
-    let output = tools.kubectl(&["create", "--namespace=restricted", "--filename=-"], &pod);
+    let of_chart = pod_of(&tools, TENANT, "deployment/gw-milan");
+    let of_liqo = ["server-whole", "client-whole"].map(pod_of_liqo);
+    for pod in of_liqo.into_iter().chain([of_chart]) {
+        let output = tools.kubectl(&["create", "--namespace=restricted", "--filename=-"], &pod);
 
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+}
+
+/// The pod of a template for Liqo, with a name and without an account.
+fn pod_of_liqo(file: &str) -> String {
+    let text = fs::read_to_string(root().join(format!("deploy/liqo/{file}.yaml"))).unwrap();
+    let template: Value = serde_saphyr::from_str(&text).unwrap();
+    let mut spec =
+        template.pointer("/spec/template/spec/deployment/spec/template/spec").unwrap().clone();
+    for account in ["serviceAccount", "serviceAccountName"] {
+        spec.as_object_mut().unwrap().remove(account);
+    }
+    spec["volumes"][0]["secret"]["secretName"] = json!("keys");
+
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "pod-"}, "spec": spec,
+    })
+    .to_string()
 }
 
 #[tokio::test]

@@ -121,15 +121,27 @@ impl Fed {
         name: &'static str,
         arguments: &[String],
     ) {
+        self.start_as(namespace, name, &[STRAIT], arguments);
+    }
+
+    /// The same with these words in place of the program, for another user or with other rights.
+    pub(crate) fn start_as(
+        &mut self,
+        namespace: &Namespace,
+        name: &'static str,
+        program: &[&str],
+        arguments: &[String],
+    ) {
         let start = [
             format!("KUBECONFIG={}", self.folder.join("kubeconfig").display()),
             "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
             "STRAIT_PING_INTERVAL=200ms".to_owned(),
             format!("STRAIT_KEYS_DIR={}", self.folder.display()),
             format!("STRAIT_ADMIN_SOCKET={}", self.folder.join(format!("{name}.sock")).display()),
-            STRAIT.to_owned(),
         ];
-        let arguments: Vec<_> = start.iter().chain(arguments).collect();
+        let program = program.iter().map(|&word| word.to_owned());
+        let arguments: Vec<_> =
+            start.into_iter().chain(program).chain(arguments.iter().cloned()).collect();
         let log = self.folder.join(name);
         let program = Path::new("/usr/bin/env");
         let process = Process::start(namespace, name, program, arguments, log).unwrap();
@@ -159,6 +171,11 @@ impl Fed {
 
     pub(crate) fn signal(&self, name: &str, signal: Signal) {
         self.gateways[name].signal(signal).unwrap();
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self, name: &str) -> u32 {
+        self.gateways[name].id()
     }
 
     pub(crate) fn log(&self, name: &str) -> String {
