@@ -8,8 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The length of a small packet, in bytes: every host accepts it (RFC 791 section 3.1). No shorter one is found, as this
-/// shows that the path works (`BASE_PLPMTU` of RFC 8899 section 5.1.2).
+/// The length of a small packet, in bytes: every host accepts it (RFC 791 section 3.1). No shorter one is found, as
+/// this one shows that the path works (`BASE_PLPMTU` of RFC 8899 section 5.1.2).
 const LEAST: u16 = 576;
 
 /// The tunnel pads packets to a multiple of so many bytes: no other lengths differ on the path.

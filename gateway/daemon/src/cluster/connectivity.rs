@@ -15,7 +15,7 @@ pub(crate) enum ConnectivityEvent {
     /// The remote gateway is silent, or still is while the connection is not lost.
     Silence,
     /// The longest packet in bytes that reaches the remote gateway; it stays in force while that gateway does not answer.
-    /// `None`: not known, as that gateway was replaced by one that is not of Strait and has not answered a padded probe.
+    /// `None`: not known, as that gateway was replaced by a stock one that has not answered a padded probe.
     PathMtu { bytes: Option<u16>, is_strait: bool },
     /// Whether datagrams that the kernel segments arrive damaged at the remote gateway, if that has changed.
     GsoHarm(bool),

@@ -37,8 +37,8 @@ impl Service {
         }
     }
 
-    /// Gives the device the MTU that the underlay has room for if it `may_grow`, and otherwise the configured one again.
-    /// An MTU that the host has set stays.
+    /// Gives the device the MTU that the underlay has room for if it `may_grow`, and otherwise the configured one
+    /// again. An MTU that the host has set stays.
     async fn fit_device_mtu(&mut self, may_grow: bool) {
         let Some(configured) = self.config.mtu_bytes else { return };
         let wanted = if may_grow && self.mtu_bytes == configured {

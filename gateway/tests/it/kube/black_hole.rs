@@ -1,4 +1,4 @@
-//! A path that loses large packets, with another implementation of WireGuard and Liqo's connection check at the other end.
+//! A path that loses large packets, with another implementation of WireGuard and Liqo's connection check at its end.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
