@@ -170,6 +170,8 @@ impl ClusterSource {
             .map(|memory| memory.requested)
             .or_else(|| state_file.as_ref().and_then(StateFile::load));
         let has_led = saved.as_ref().is_some_and(|saved| !saved.peers.is_empty());
+        // Rules are not saved, and nothing is forwarded without them.
+        let saved = saved.filter(|_| settings.rules.is_none());
         let leadership =
             LeadershipTask::start(&settings.leadership, &client, identity, has_led, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);

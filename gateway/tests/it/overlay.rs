@@ -20,8 +20,9 @@ use strait_lab::{Direction, LabError, Layout, wait_until};
 
 use crate::harness::require::Need::{Root, Tool};
 use crate::harness::require::{Need, require};
+use crate::harness::tools::ip;
 use crate::harness::world::assert_fragments;
-use world::{Fabric, OverlayWorld, ip};
+use world::{Fabric, OverlayWorld};
 
 /// What every test of an overlay needs. Not `/dev/net/tun`.
 const NEEDS: [Need; 3] = [Root, Tool("ip"), Tool("setpriv")];

@@ -41,10 +41,10 @@ impl Service {
             }
             self.config = Arc::new(config);
         }
-        if let Ok(ClusterEvent::Peers { desired, .. }) =
+        if let Ok(ClusterEvent::Peers { desired, nodes, .. }) =
             timeout(REMEMBERED_MAX, self.source.next()).await
         {
-            self.config = Arc::new(cluster::within(desired, &self.config));
+            self.config = Arc::new(cluster::within(*desired, nodes, &self.config));
             self.board.set_knows_peers();
         }
     }
