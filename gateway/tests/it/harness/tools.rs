@@ -25,6 +25,6 @@ fn run<'a>(
     let mut command = Command::new(find(tool).unwrap());
     command.args(arguments);
 
-    let status = namespace.start(command.into()).unwrap().wait().unwrap();
+    let status = namespace.start(command).unwrap().wait().unwrap();
     assert!(status.success(), "{tool} failed");
 }
