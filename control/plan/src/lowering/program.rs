@@ -68,8 +68,15 @@ pub(super) fn check_without_flows(chains: &[Resolved]) -> Result<(), Problem> {
         let rules = match &chain.rules {
             Rules::Filter(rules) => rules,
             Rules::Translate(rules) => {
-                let Some(rule) = rules.iter().position(can_be_met) else { continue };
-                let action = "translates addresses in none of the forms of Liqo's controllers";
+                let (rule, action) = match rules.iter().position(can_be_met) {
+                    Some(rule) => {
+                        (rule, "translates addresses in none of the forms of Liqo's controllers")
+                    }
+                    None if chain.is_accepting => continue,
+                    None => {
+                        (0, "drops the first packet of each connection by the policy of its chain")
+                    }
+                };
                 return Err(Problem::NeedsFlows { chain: name(), rule, action });
             }
         };

@@ -24,6 +24,7 @@ use strait_api::{Configuration, PublicKey};
 use strait_plan::Desired;
 use strait_plan::Peer;
 use strait_plan::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged};
+use strait_plan::geneve;
 use strait_plan::lowering::{self, Lowered};
 use strait_plan::objects::{Listed, Objects, Scope};
 
@@ -276,6 +277,7 @@ proptest! {
     fn rules_and_routes_are_lowered_or_refused(
         firewalls in objects("FirewallConfiguration"),
         routes in objects("RouteConfiguration"),
+        tracks_flows: bool,
     ) {
         let labelled = |mut objects: Vec<Value>, label: &str| {
             for object in &mut objects {
@@ -295,17 +297,33 @@ proptest! {
             remote_cluster_id: "b".to_owned(),
             node_name: None,
             peer_address: [169, 254, 18, 1].into(),
-            tracks_flows: true,
+            tracks_flows,
         };
 
         let lowered = Lowered::new(&scope, &objects);
+        let _ = lowered.policy();
 
+        prop_assert!(tracks_flows || !lowered.ruleset.uses_flows());
         prop_assert_eq!(lowered.outcomes.len(), count);
         prop_assert_eq!(lowered.remaps.len(), 1);
         for outcome in &lowered.outcomes {
             let text = outcome.problem.as_ref().map(ToString::to_string);
             prop_assert!(text.is_none_or(|text| !text.is_empty()), "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn nodes_are_reached_or_named(
+        tunnels in objects("GeneveTunnel"),
+        nodes in objects("InternalNode"),
+    ) {
+        let objects = geneve::Objects { tunnels: listed(&tunnels), nodes: listed(&nodes) };
+
+        let (found, unreached) = geneve::nodes(Some("b"), &objects, &Lowered::default());
+
+        prop_assert!(found.len() + unreached.len() <= nodes.len());
+        prop_assert!(found.iter().all(|node| node.vni < 1 << 24));
+        prop_assert!(unreached.iter().all(|node| !node.to_string().is_empty()));
     }
 
     /// An object of any kind may be invalid; reading it reports that.

@@ -42,6 +42,10 @@ fn rules_that_need_flows_are_refused() {
         (chain("filter", "forward", 0, act("metamarkfromctmark", "", &[])), "reads the mark"),
         (chain("filter", "prerouting", -300, act("notrack", "", &[tcp])), "exempts packets"),
     ];
+    let mut dropping = chain("nat", "postrouting", 100, translate("masquerade", "", &[]));
+    dropping["policy"] = json!("drop");
+    dropping["rules"] = json!({"natRules": []});
+    let cases = cases.into_iter().chain([(dropping, "drops the first packet")]);
     for (chain, action) in cases {
         let lowered = lower(&[table(&[chain])]);
 
