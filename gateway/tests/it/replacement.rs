@@ -136,11 +136,13 @@ fn replaced_gateways_lose_no_packet() {
     let count = u16::try_from(100 * seconds).unwrap();
     let ping = Ping { interval: Duration::from_millis(10), ..Ping::new(back, count) };
     let (train, bulk, pings) = thread::scope(|scope| {
-        let train = scope.spawn(|| udp(&rome.pod, &milan.pod, target, datagrams).unwrap());
         let bulk = Amount::Time(Duration::from_secs(seconds));
         let bulk = scope.spawn(move || tcp(&rome.pod, &milan.pod, target, bulk).unwrap());
+        // The sender of datagrams keeps the pod from starting another thread.
+        thread::sleep(Duration::from_millis(200));
+        let train = scope.spawn(|| udp(&rome.pod, &milan.pod, target, datagrams).unwrap());
         let pings = scope.spawn(move || ping.run(&milan.pod).unwrap());
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(300));
         for _ in 0..rounds {
             install(&replaceable.rome);
             replace(rome, TOOK_OVER);
