@@ -60,9 +60,6 @@ pub(super) trait Edge {
 
 /// The cluster side of a gateway, for reading.
 pub(super) trait FrameReader {
-    /// A turn of an input begins: until then, inputs may have been reported as readable that are not reported again.
-    fn start_turn(&mut self) {}
-
     /// Reads one frame of an input without waiting, into `buffer`.
     ///
     /// # Errors
@@ -183,13 +180,6 @@ pub(super) enum ClusterReader {
 }
 
 impl FrameReader for ClusterReader {
-    fn start_turn(&mut self) {
-        match self {
-            Self::Device(tun) => tun.start_turn(),
-            Self::Overlay(reader) => reader.start_turn(),
-        }
-    }
-
     #[inline]
     fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
         match self {

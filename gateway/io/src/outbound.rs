@@ -87,7 +87,6 @@ fn read_turn(
     frame: &mut FrameBuffer,
     direction: &mut Direction<'_, Shared>,
 ) -> io::Result<bool> {
-    reader.start_turn();
     loop {
         let len = match reader.read(turn.queue, frame) {
             Ok(Read::Packet(virtio, len)) => {

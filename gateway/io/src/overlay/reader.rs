@@ -3,6 +3,9 @@
 //! A node on another host sends each packet in a datagram of its own. Consecutive ones of a flow that were received at once are
 //! merged into one frame, as a kernel would merge them for a device: it is translated once, and sealing it fills the lanes of
 //! the AEAD. No packet waits for others.
+//!
+//! Measured and rejected: not asking a socket again after a call that did not fill all messages. The thread then sends what
+//! waits for a full send before the next frame arrives; 3 % more CPU per byte (16 pairs of runs, pods on the gateway's host).
 
 #[cfg(test)]
 mod tests;
@@ -51,8 +54,6 @@ pub(crate) struct Reader {
     offset: usize,
     /// Of the current message: see [`strides`].
     strides: (usize, Option<u16>),
-    /// The input whose socket had no more messages, if that was in the current turn.
-    emptied: Option<usize>,
     /// Was taken to be merged with the packets before it, but was not.
     pending: Option<Taken>,
     errors: ReceiveErrors,
@@ -95,7 +96,6 @@ impl Reader {
             current: 0,
             offset: 0,
             strides: (1, None),
-            emptied: None,
             pending: None,
             errors: ReceiveErrors::default(),
         }
@@ -112,7 +112,6 @@ impl Reader {
 
         let received = sys::receive(socket.as_fd(), buffers, messages)?;
         (self.received, self.current, self.offset) = (received, 0, 0);
-        self.emptied = (received < MESSAGES).then_some(input);
 
         Ok(())
     }
@@ -240,10 +239,6 @@ fn strides(
 }
 
 impl FrameReader for Reader {
-    fn start_turn(&mut self) {
-        self.emptied = None;
-    }
-
     fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
         // Behind the sockets.
         let is_host = input == self.overlay.sockets.len();
@@ -253,10 +248,6 @@ impl FrameReader for Reader {
         loop {
             if let Some(read) = self.take_frame(buffer) {
                 return Ok(read);
-            }
-            if self.emptied.take() == Some(input) {
-                // What has arrived since then makes the socket readable again.
-                return Err(io::ErrorKind::WouldBlock.into());
             }
             match self.receive(input) {
                 Ok(()) => self.errors.handle_success(),

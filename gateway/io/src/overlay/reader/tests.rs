@@ -85,7 +85,6 @@ fn read(packets: &[Vec<u8>], datagram: impl Fn(&[u8]) -> Vec<u8>) -> Vec<Receive
     let mut buffer = FrameBuffer::new();
     let mut reads = Vec::new();
     for input in 0..overlay.sockets.len() {
-        reader.start_turn();
         loop {
             reads.push(match reader.read(input, &mut buffer) {
                 Ok(Read::Packet(virtio, len)) => {
