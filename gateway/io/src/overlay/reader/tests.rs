@@ -66,6 +66,9 @@ fn read(packets: &[Vec<u8>], datagram: impl Fn(&[u8]) -> Vec<u8>) -> Vec<Receive
         vni: Vni::new(83).unwrap(),
         mac: None,
         pods: Vec::new(),
+        sources: Vec::new(),
+        inner: None,
+        shared_source: None,
     };
     let settings = Settings {
         encapsulation: Encapsulation::Vxlan,
