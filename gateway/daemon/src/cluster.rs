@@ -154,7 +154,7 @@ pub struct ClusterSource {
 impl ClusterSource {
     /// Starts to watch and takes part in the leader election. Call it within the runtime.
     ///
-    /// `memory` is that of the predecessor of this process, see [`Self::memory`]: if it was the leader, this one is, with
+    /// `memory` is what the predecessor of this process has handed over: if that was the leader, this one is, with
     /// the same peers, until the API server says otherwise. It may be empty.
     pub fn start(settings: &Settings, client: Client, memory: &str) -> Self {
         let identity = &settings.identity;

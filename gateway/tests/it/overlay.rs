@@ -5,6 +5,7 @@
 
 mod fabric;
 mod forged;
+mod geneve;
 mod world;
 
 use std::net::{IpAddr, UdpSocket};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use strait_lab::process::find;
 
@@ -15,6 +15,8 @@ pub(crate) enum Need {
     Tun,
     /// A program in the search path.
     Tool(&'static str),
+    /// A kernel that is a program, with more modules than that of the machine: see [`user_mode_linux`].
+    UserModeLinux,
 }
 
 impl Need {
@@ -23,6 +25,7 @@ impl Need {
             Self::Root => nix::unistd::geteuid().is_root(),
             Self::Tun => Path::new("/dev/net/tun").exists(),
             Self::Tool(program) => find(program).is_some(),
+            Self::UserModeLinux => user_mode_linux().is_some(),
         }
     }
 
@@ -31,8 +34,22 @@ impl Need {
             Self::Root => "needs root: run with sudo, or under `unshare -Ur`".to_owned(),
             Self::Tun => "needs /dev/net/tun: load the tun module".to_owned(),
             Self::Tool(program) => format!("needs {program}: see `make test`, which installs it"),
+            Self::UserModeLinux => {
+                "needs User Mode Linux of Debian for amd64: see `make test`, which unpacks it into \
+                ~/.cache/strait/uml"
+                    .to_owned()
+            }
         }
     }
+}
+
+/// The folder into which `.ci/setup` unpacks the package `user-mode-linux`, if it did.
+pub(crate) fn user_mode_linux() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
+    let folder = cache.join("strait/uml");
+
+    folder.join("usr/bin/linux.uml").exists().then_some(folder)
 }
 
 /// The turn of a test that measures loss or time, or loads the machine: one at a time, also between processes.

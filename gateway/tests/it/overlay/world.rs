@@ -192,7 +192,7 @@ impl Drop for OverlayWorld {
 }
 
 /// A program that starts the gateway without capabilities, and without a way to get one.
-fn without_capabilities(clusters: &TwoClusters) -> PathBuf {
+pub(super) fn without_capabilities(clusters: &TwoClusters) -> PathBuf {
     let setpriv = find("setpriv").unwrap();
     let options = "--bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs";
     let script = format!("#!/bin/sh\nexec {} {options} -- {STRAIT} \"$@\"\n", setpriv.display());
