@@ -1,4 +1,6 @@
 //! What a packet must meet besides having a peer.
+//!
+//! Few gateways have rules: what needs them is not inlined into the path of every packet.
 
 use std::net::IpAddr;
 
@@ -28,6 +30,7 @@ impl Facts {
         context.forwarding.table().policy().map(|_| Self::of(packet, header))
     }
 
+    #[cold]
     fn of(packet: &[u8], header: &Header) -> Self {
         let words = match header.fragment() {
             Fragment::Later => None,
@@ -57,10 +60,20 @@ pub(super) fn forward<'a>(
     facts: Option<Facts>,
     destination: IpAddr,
 ) -> Result<Option<Passing<'a>>, DropReason> {
-    let policy = context.forwarding.table().policy();
-    let Some((policy, Facts { addresses, protocol, ports })) = policy.zip(facts) else {
-        return Ok(None);
-    };
+    let Some(facts) = facts else { return Ok(None) };
+
+    forward_by_rules(context, way, &facts, destination)
+}
+
+#[cold]
+fn forward_by_rules<'a>(
+    context: &Context<'a>,
+    way: Way,
+    facts: &Facts,
+    destination: IpAddr,
+) -> Result<Option<Passing<'a>>, DropReason> {
+    let Some(policy) = context.forwarding.table().policy() else { return Ok(None) };
+    let Facts { addresses, protocol, ports } = *facts;
 
     policy.forward(way, addresses, destination, protocol, ports).map(Some).map_err(reason)
 }
@@ -78,6 +91,17 @@ pub(super) fn leave(
     checksum: Checksum,
 ) -> Result<(), DropReason> {
     let Some(passing) = passing else { return Ok(()) };
+
+    leave_by_rules(passing, packet, header, checksum)
+}
+
+#[cold]
+fn leave_by_rules(
+    passing: Passing<'_>,
+    packet: &mut [u8],
+    header: &Header,
+    checksum: Checksum,
+) -> Result<(), DropReason> {
     let clamp = passing.leave(header.source()).map_err(reason)?;
     // That to the route is done for every packet.
     if let Some(max) = clamp.to
