@@ -230,7 +230,8 @@ async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the cluster side");
 
     let settings = config.settings(mtu.bytes);
-    let memory = handover.as_ref().map(|handover| handover.memory.clone()).unwrap_or_default();
+    let source_state =
+        handover.as_ref().map(|handover| handover.source_state.clone()).unwrap_or_default();
     let (gateway, taken_over) = match handover {
         None => (Gateway::start(&settings, &config.private_key)?, None),
         Some(handover) => {
@@ -249,7 +250,7 @@ async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result
     let source = match start {
         Start::File(file) => Source::File(file),
         Start::Cluster(settings, client) => {
-            Source::Cluster(Box::new(ClusterSource::start(&settings, client, &memory)))
+            Source::Cluster(Box::new(ClusterSource::start(&settings, client, &source_state)))
         }
     };
     let cluster = source.observed();

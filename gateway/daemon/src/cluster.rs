@@ -154,20 +154,23 @@ pub struct ClusterSource {
 impl ClusterSource {
     /// Starts to watch and takes part in the leader election. Call it within the runtime.
     ///
-    /// `memory` is what the predecessor of this process has handed over: if that was the leader, this one is, with
+    /// `source_state` is what the predecessor of this process has handed over: if that was the leader, this one is, with
     /// the same peers, until the API server says otherwise. It may be empty.
-    pub fn start(settings: &Settings, client: Client, memory: &str) -> Self {
+    pub fn start(settings: &Settings, client: Client, source_state: &str) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
         let is_active = settings.leadership == Leadership::Always;
-        let memory = state::from_text(identity, memory);
-        let leads = is_active || memory.is_some();
-        let path_mtu = memory.as_ref().and_then(|memory| memory.path_mtu).map(ProbedPathMtu::Bytes);
+        let source_state = state::from_text(identity, source_state);
+        let leads = is_active || source_state.is_some();
+        let path_mtu = source_state
+            .as_ref()
+            .and_then(|source_state| source_state.path_mtu)
+            .map(ProbedPathMtu::Bytes);
         let first_term = leads.then(|| LeaderTerm { path_mtu, ..LeaderTerm::default() });
         let (sender, mut term) = watch::channel(first_term);
         term.mark_changed();
-        let saved = memory
-            .map(|memory| memory.requested)
+        let saved = source_state
+            .map(|source_state| source_state.requested)
             .or_else(|| state_file.as_ref().and_then(StateFile::load));
         let has_led = saved.as_ref().is_some_and(|saved| !saved.peers.is_empty());
         // Rules are not saved, and nothing is forwarded without them.
@@ -308,7 +311,7 @@ impl ClusterSource {
 
     /// What a successor of this process needs to know before the API server answers, if this replica is the leader:
     /// otherwise nothing. `status` is that of the peers.
-    pub(crate) fn memory(&self, status: &[PeerStatus]) -> String {
+    pub(crate) fn source_state(&self, status: &[PeerStatus]) -> String {
         let desired = self.desired.as_ref().filter(|_| self.term.borrow().is_some());
 
         desired.and_then(|it| state::to_text(&self.identity, it, status)).unwrap_or_default()

@@ -83,7 +83,7 @@ pub struct ControlState<'a> {
     /// The name of the device at this time: the host may have changed it.
     pub interface: &'a str,
     /// What the source of the configuration wants its successor to know.
-    pub memory: &'a str,
+    pub source_state: &'a str,
     /// Sockets that listen, for the admin port.
     pub listeners: Vec<BorrowedFd<'a>>,
 }
@@ -95,7 +95,7 @@ pub struct Handover {
     /// The sockets that listened at the admin port.
     pub listeners: Vec<OwnedFd>,
     /// What the source of the configuration wanted its successor to know.
-    pub memory: String,
+    pub source_state: String,
 }
 
 /// What was taken over with a gateway.
@@ -127,12 +127,13 @@ impl Handover {
     pub fn receive() -> Result<Option<Self>, HandoverError> {
         let Some(mut received) = channel::receive()? else { return Ok(None) };
         let mut from = Reader::new(&received.state, received.base);
-        let (count, memory) = (usize::from(from.u8()?), from.bytes()?);
-        let memory = str::from_utf8(memory).map_err(|_| HandoverError::Invalid("text"))?.to_owned();
+        let (count, source_state) = (usize::from(from.u8()?), from.bytes()?);
+        let source_state =
+            str::from_utf8(source_state).map_err(|_| HandoverError::Invalid("text"))?.to_owned();
         let count = received.descriptors.len().min(count);
         let listeners = received.descriptors.drain(..count).collect();
 
-        Ok(Some(Self { received, listeners, memory }))
+        Ok(Some(Self { received, listeners, source_state }))
     }
 }
 
@@ -182,7 +183,7 @@ impl Gateway {
         let udp = self.shared.udp.load();
         let mut out = Writer::new(base);
         out.u8(u8::try_from(state.listeners.len()).unwrap_or(u8::MAX));
-        out.bytes(state.memory.as_bytes());
+        out.bytes(state.source_state.as_bytes());
         out.instant(paused_at);
         out.u64(self.flow_seed);
         let (now, since_1970) = self.shared.calendar.anchor();

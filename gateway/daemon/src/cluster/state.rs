@@ -49,7 +49,7 @@ struct State {
 
 /// What a successor of this process needs to know.
 #[derive(Debug, PartialEq)]
-pub(super) struct Memory {
+pub(super) struct SourceState {
     /// What the objects requested.
     pub(super) requested: Requested,
     /// The path MTU to the peer in bytes, if probes found it.
@@ -142,12 +142,12 @@ pub(super) fn to_text(
 }
 
 /// Reads what [`to_text`] made for the same gateway.
-pub(super) fn from_text(identity: &Identity, text: &str) -> Option<Memory> {
+pub(super) fn from_text(identity: &Identity, text: &str) -> Option<SourceState> {
     let state: State = serde_json::from_str(text).ok()?;
     let is_ours = (state.version, &state.gateway) == (VERSION, &gateway_of(identity));
     let requested = is_ours.then(|| state.to_requested()).flatten()?;
 
-    Some(Memory { requested, path_mtu: state.path_mtu })
+    Some(SourceState { requested, path_mtu: state.path_mtu })
 }
 
 /// What identifies a gateway in its state.
@@ -317,8 +317,8 @@ mod tests {
     fn only_the_same_gateway_reads_the_text() {
         let text = to_text(&identity("rome"), &desired(), &[]).unwrap();
 
-        let memory = Memory { requested: requested(&desired()), path_mtu: None };
-        assert_eq!(from_text(&identity("rome"), &text), Some(memory));
+        let source_state = SourceState { requested: requested(&desired()), path_mtu: None };
+        assert_eq!(from_text(&identity("rome"), &text), Some(source_state));
         assert_eq!(from_text(&identity("oslo"), &text), None);
         assert_eq!(from_text(&identity("rome"), &text[1..]), None);
     }

@@ -80,9 +80,9 @@ impl Service {
         }
 
         info!(program, "handing over");
-        let memory = self.source.memory(&self.monitor.peers_with_endpoint());
+        let source_state = self.source.source_state(&self.monitor.peers_with_endpoint());
         let state = ControlState {
-            memory: &memory,
+            source_state: &source_state,
             interface: &self.config.interface,
             listeners: self.replacement.listeners(),
         };

@@ -119,10 +119,10 @@ impl Source {
     }
 
     /// What a successor of this process needs to know of the objects before the API server answers.
-    pub(super) fn memory(&self, status: &[PeerStatus]) -> String {
+    pub(super) fn source_state(&self, status: &[PeerStatus]) -> String {
         match self {
             Self::File(_) => String::new(),
-            Self::Cluster(cluster) => cluster.memory(status),
+            Self::Cluster(cluster) => cluster.source_state(status),
         }
     }
 
