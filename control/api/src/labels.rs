@@ -9,6 +9,13 @@ pub const ACTIVE: &str = "networking.liqo.io/active";
 /// The annotation of the pod of a gateway that was the last one to establish a session: nodes send packets there.
 pub const HAS_SESSION: &str = "strait.io/has-session";
 
+/// The label that numbers the gateways of one peering, from 0 in decimal, on each `GatewayServer` and `GatewayClient` and on
+/// the `PublicKey` that belongs to it. Without it the number is 0.
+pub const GATEWAY_INDEX: &str = "strait.io/gateway-index";
+
+/// The most gateways of one peering.
+pub const GATEWAYS_MAX: u8 = 8;
+
 /// The label of gateway pods that end the overlay of nodes themselves, without a device.
 pub const OVERLAY_EDGE: (&str, &str) = ("strait.io/edge", "overlay");
 
