@@ -27,10 +27,19 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 MODEL = CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" $(CARGO)
 
 .PHONY: test
-test: export PATH := $(PATH):$(CURDIR)/target/tools
-test: ## Every test that CI runs; the long ones are make soak and make fuzz
+test: test-workspace test-models ## Every test that CI runs; the long ones are make soak and make fuzz
+
+.PHONY: test-workspace
+test-workspace: export PATH := $(PATH):$(CURDIR)/target/tools
+test-workspace:
 	@.ci/setup test
 	.ci/test --workspace
+
+# Builds of their own: with a virtual clock, and with the memory model of loom.
+.PHONY: test-models
+test-models: export PATH := $(PATH):$(CURDIR)/target/tools
+test-models:
+	@.ci/setup test
 	.ci/test -p strait-engine --features virtual-clock --test pair
 	$(MODEL) test -p strait-work-ring --release --test it
 

@@ -1,3 +1,3 @@
 """The checks, in the order in which they run."""
 
-from checks import install, forward, nodes, faults, security, upgrade, replicas, observe, remove  # noqa: F401
+from checks import install, forward, nodes, faults, security, upgrade, gateways, replicas, observe, remove  # noqa: F401

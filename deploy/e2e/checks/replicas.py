@@ -13,8 +13,9 @@ REPLICAS = 2
 
 
 def wait_for_replicas(world, count=REPLICAS):
+    """Waits until as many pods of gateways are ready."""
     for cluster, other in world.ways:
-        wait_until(f"{cluster.name} has {count} replicas of its gateway",
+        wait_until(f"{count} gateway pods of {cluster.name} are ready",
                    lambda cluster=cluster, other=other: are_ready(cluster, other, count), timeout=120)
 
 
@@ -67,13 +68,13 @@ def killed(world, cluster, other):
     return brief(outage_of(world, *world.ways[0], lambda: kill(world, cluster, other)))
 
 
-def kill(world, cluster, other):
-    """Kills the process of the active replica, and returns when its container runs again."""
-    pod = world.gateway(cluster, other)
+def kill(world, cluster, other, pod=None):
+    """Kills the process of `pod`, or of the active replica, and returns the pod when its container runs again."""
+    pod = pod or world.gateway(cluster, other)
     os.kill(pod.pid_of(0), signal.SIGKILL)
-    wait_until("the container runs again", lambda: any(
-        again.name == pod.name and again.restarts > pod.restarts and again.is_ready
-        for again in gateways(cluster, other)), pause=0.1)
+    return wait_until("the container runs again", lambda: next(
+        (again for again in gateways(cluster, other)
+         if again.name == pod.name and again.restarts > pod.restarts and again.is_ready), None), pause=0.1)
 
 
 @check("a standby replaces the replica of a dead node", is_quick=False)

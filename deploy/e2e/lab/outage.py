@@ -14,9 +14,9 @@ OUTAGE_MAX_S = 20
 HAND_OVER_MAX_S = 1
 
 
-def outage_of(world, cluster, other, act, settle=1.0):
+def outage_of(world, cluster, other, act, settle=1.0, name="pod"):
     """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
-    pod, target = world.pod(cluster), world.target(cluster, other)
+    pod, target = world.pod(cluster, name), world.target(cluster, other)
     pings = Pings(pod, target)
     time.sleep(1)
     act()

@@ -11,6 +11,7 @@ from lab.node import LAN
 from lab.programs import PROJECT, Programs
 from lab.shell import run, wait_until
 from lab.traffic import ping
+from lab.ways import GATEWAY, carrier
 
 NAMESPACE = "e2e"
 
@@ -29,9 +30,11 @@ class World:
         node.remove_all()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        # Of each peering.
+        self.gateways = 1
         # Of each gateway.
         self.replicas = 1
-        # What pings have seen, by event and number of replicas.
+        # What pings have seen, by event and column of the table.
         self.outages = {}
         self.programs = Programs()
         node.make_lan()
@@ -90,11 +93,12 @@ class World:
         return self.remapped(cluster, other, own)
 
     def gateway(self, cluster, other):
-        """The pod of the gateway of `cluster` to `other`; of several replicas the active one."""
-        selector = "networking.liqo.io/component=gateway"
-
+        """The pod of the gateway of `cluster` to `other`; of several gateways the one that carries the packets of the pod, of
+        several replicas the active one."""
         def found():
-            pods = cluster.pods(tenant(other), selector)
+            pods = cluster.pods(tenant(other), GATEWAY)
+            if self.gateways > 1:
+                return carrier(cluster, pods, self.pod(cluster), self.target(cluster, other))
             active = [pod for pod in pods if pod.is_active] if len(pods) > 1 else pods
             return active[0] if len(active) == 1 else None
         return wait_until(f"{cluster.name} has one active gateway", found)

@@ -8,6 +8,7 @@ import time
 
 from checks import install  # noqa: F401
 from checks.faults import replaced, without_api_servers
+from checks.gateways import GATEWAYS, dead_node_of_several, use_gateways
 from checks.replicas import kill, outage_of_dead_node, wait_for_replicas
 from checks.upgrade import gateways, upgrade, use_other_image
 from lab.outage import outage_of
@@ -33,8 +34,11 @@ def killed(side, times=1):
     after that."""
     def event(world):
         def act():
+            pod = None
             for _ in range(times):
-                kill(world, *side(world))
+                again = kill(world, *side(world), pod)
+                # Another replica is the active one by now; of several gateways the same one dies again.
+                pod = again if world.gateways > 1 else None
         outage = outage_of(world, *world.ways[0], act, settle=2)
         # A new pod has no back-off.
         for pod in gateways(*side(world)):
@@ -54,7 +58,11 @@ def api_servers_away(world):
     return outage_of(world, *world.ways[0], away, settle=5)
 
 
-# In the order of the table; and whether it needs a standby.
+def node_dead(world):
+    return dead_node_of_several(world) if world.gateways > 1 else outage_of_dead_node(world)
+
+
+# In the order of the table; and whether another gateway or replica is needed.
 EVENTS = {
     "the client's pod is deleted": (deleted(client), False),
     "the server's pod is deleted": (deleted(server), False),
@@ -62,21 +70,21 @@ EVENTS = {
     "the server's process is killed": (killed(server), False),
     "the client's process is killed twice": (killed(client, times=2), False),
     "the server's process is killed twice": (killed(server, times=2), False),
-    "the client's node has no power": (outage_of_dead_node, True),
+    "the client's node has no power": (node_dead, True),
     "the chart upgrades to another image": (upgraded, False),
     f"the API servers are away for {AWAY_S} s": (api_servers_away, False),
 }
 
 
 def wait_for_all(world):
-    wait_for_replicas(world, world.replicas)
+    wait_for_replicas(world, world.replicas * world.gateways)
     world.wait_for_pings()
 
 
-def measure(world):
+def measure(world, column):
     """Runs each event that is possible, and keeps what pings have seen."""
-    for name, (event, needs_standby) in EVENTS.items():
-        if needs_standby and world.replicas == 1:
+    for name, (event, needs_another) in EVENTS.items():
+        if needs_another and world.replicas * world.gateways == 1:
             continue
         for _ in range(world.repetitions):
             wait_for_all(world)
@@ -84,7 +92,7 @@ def measure(world):
             time.sleep(2)
             outage = event(world)
             print(f"    {name}: {outage}", flush=True)
-            world.outages.setdefault(name, {}).setdefault(world.replicas, []).append(outage)
+            world.outages.setdefault(name, {}).setdefault(column, []).append(outage)
     return f"{len(EVENTS)} events, {world.repetitions} times each"
 
 
@@ -96,22 +104,32 @@ def second_node(world):
 
 @check("outages with one replica")
 def one_replica(world):
-    return measure(world)
+    return measure(world, "one replica")
+
+
+@check("outages with two gateways")
+def two_gateways(world):
+    use_gateways(world, GATEWAYS)
+    try:
+        return measure(world, "two gateways")
+    finally:
+        use_gateways(world, 1)
 
 
 @check("outages with two replicas")
 def two_replicas(world):
     upgrade(world, "--set", "gateways.replicas=2")
     world.replicas = 2
-    return measure(world)
+    return measure(world, "two replicas")
 
 
 def table(world, heading):
     """In Markdown, below the lines of `heading`."""
-    lines = [*heading, "| event | one replica | two replicas |", "|---|---|---|"]
+    columns = ["one replica", "two replicas", "two gateways"]
+    lines = [*heading, f"| event | {' | '.join(columns)} |", "|---|---|---|---|"]
     for name in EVENTS:
-        by_replicas = world.outages.get(name, {})
-        lines.append(f"| {name} | {cell(by_replicas.get(1))} | {cell(by_replicas.get(2))} |")
+        by_column = world.outages.get(name, {})
+        lines.append(f"| {name} | {' | '.join(cell(by_column.get(column)) for column in columns)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,9 +7,11 @@ mod connect;
 mod declarative;
 mod garbage;
 mod hub;
+mod member;
 mod node;
 pub(crate) mod pods;
 mod predicted;
+mod several;
 mod site;
 
 use std::io::{self, Write as _};

@@ -10,21 +10,16 @@
 //! its own, so Milan's node has two of them.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use strait_lab::Namespace;
 use strait_lab::Scratch;
-use strait_lab::layout::host;
-use strait_lab::netlink::connect;
 use strait_lab::now;
-use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::traffic::{Datagrams, Ping, udp};
 use strait_lab::wait_until;
 
-use super::pods::{Pod, UPLINK};
-use super::site::{Place, Site};
+use super::member::{Member, assert_tcp};
 use super::{forward, strait};
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
@@ -32,11 +27,6 @@ use crate::kube::fed::{PATIENCE, wait_for_ping};
 
 /// Kubernetes chooses the ports on the nodes: two servers are on one of them.
 const CONNECT: [&str; 3] = ["--wait", "--timeout=60s", "--gw-server-service-type=NodePort"];
-
-const BYTES: u64 = 5_000_000;
-
-/// Between nodes, in bytes.
-const MTU: u32 = 1500;
 
 struct Three {
     rome: Member,
@@ -46,33 +36,16 @@ struct Three {
     _scratch: Scratch,
 }
 
-/// A cluster and a pod in it.
-struct Member {
-    site: Site,
-    pod: Pod,
-    /// The pod's address, from the start of the pod CIDR.
-    number: u32,
-}
-
 impl Three {
     /// All operators work, and no cluster knows of another. `None` if there can be no API server here.
     fn start() -> Option<Self> {
         let scratch = Scratch::new().unwrap();
         let fabric = Namespace::new("fabric").unwrap();
-        let member = |name, address: u8, third, fourth| {
-            let node = Arc::new(Namespace::router(name).unwrap());
-            connect((&*node, UPLINK), (&fabric, name), MTU).unwrap();
-            let address = IpAddr::from([198, 51, 100, address]);
-            node.add_address(UPLINK, IpNet::new(address, 24).unwrap()).unwrap();
-            let place = Place { name, node: &node, address, has_pods: true };
-            let site = Site::start(&place, scratch.path())?;
-            let pod = Pod::new(&node, "pod".to_owned(), third, fourth);
-            let number = u32::from(third) << 8 | u32::from(fourth);
-            Some(Member { site, pod, number })
-        };
-        let rome = member("rome", 2, 1, 5)?;
-        let naples = member("naples", 4, 1, 5)?;
-        let milan = member("milan", 3, 2, 7)?;
+        let member =
+            |name, number, pod| Member::start(name, number, pod, &fabric, scratch.path());
+        let rome = member("rome", 2, [1, 5])?;
+        let naples = member("naples", 4, [1, 5])?;
+        let milan = member("milan", 3, [2, 7])?;
         fabric.bridge("bridge", &["rome", "naples", "milan"]).unwrap();
         for spoke in [&rome, &naples] {
             forward(&spoke.site.namespace, &milan.site.namespace, milan.site.port());
@@ -103,65 +76,6 @@ impl Three {
         };
 
         [&self.rome, &self.naples, &self.milan].map(logs).concat()
-    }
-}
-
-impl Member {
-    /// What its pods call the pod of `other`.
-    fn calls(&self, other: &Self) -> IpAddr {
-        self.calls_through(other, 0, other)
-    }
-
-    /// What its pods call the pod of `other`, by the name of the prefix at `place` of those that `via` has.
-    fn calls_through(&self, via: &Self, place: usize, other: &Self) -> IpAddr {
-        host(self.prefix_at(via, place).parse().unwrap(), other.number)
-    }
-
-    fn prefix_at(&self, via: &Self, place: usize) -> String {
-        self.site.names(via.site.name)[place].clone()
-    }
-
-    /// The source that its pods see for packets from behind `hub` that the hub does not know.
-    fn calls_strangers_of(&self, hub: &Self) -> IpAddr {
-        let (id, path) = (hub.site.name, "{.status.remote.cidr.external[0]}");
-        let get = format!("kubectl -n liqo-tenant-{id} get configuration {id} -o jsonpath={path}");
-        let external: IpNet = self.site.shell(&get).parse().unwrap();
-
-        external.network()
-    }
-
-    /// Adds `prefix` to the prefixes of pods of the Configuration for `other`, on one of its two sides.
-    fn adds(&self, other: &Self, side: &str, prefix: &str) {
-        let (id, path) = (other.site.name, format!("/spec/{side}/cidr/pod/-"));
-        let patch = format!(r#"[{{"op":"add","path":"{path}","value":"{prefix}"}}]"#);
-        self.site.shell(&format!(
-            "kubectl -n liqo-tenant-{id} patch configuration {id} --type=json --patch='{patch}'"
-        ));
-    }
-
-    /// As the chart does with `gateways.edge=overlay`.
-    fn gives_gateways_an_overlay(&self) {
-        let pod = "/spec/template/spec/deployment/spec/template";
-        let args = format!("{pod}/spec/containers/0/args/-");
-        let patch = serde_json::json!([
-            {"op": "add", "path": format!("{pod}/metadata/labels/strait.io~1edge"), "value": "overlay"},
-            {"op": "add", "path": args, "value": "--edge=overlay"},
-            {"op": "add", "path": args, "value": "--node-address=$(NODE_ADDRESS)"},
-        ]);
-        self.site.write("overlay", patch.to_string());
-        for template in [
-            "wggatewayservertemplates/wireguard-server",
-            "wggatewayclienttemplates/wireguard-client",
-        ] {
-            self.site.shell(&format!(
-                "kubectl -n liqo patch {template} --type=json --patch-file=$HOME/overlay"
-            ));
-        }
-    }
-
-    /// How many of three requests are answered.
-    fn answers(&self, target: IpAddr) -> u64 {
-        Ping::new(target, 3).run(&self.pod.namespace).map_or(0, |report| report.received)
     }
 }
 
@@ -237,15 +151,6 @@ fn all_talk_at_once(three: &Three) {
             scope.spawn(|| assert_tcp(from, to, from.calls(to), to.calls(from)));
         }
     });
-}
-
-fn assert_tcp(from: &Member, to: &Member, target: IpAddr, seen_as: IpAddr) {
-    let (here, there) = (&from.pod.namespace, &to.pod.namespace);
-    let report = tcp(here, there, target, Amount::Bytes(BYTES)).unwrap();
-
-    let way = format!("{} to {target}", from.site.name);
-    assert!(report.is_intact && report.received_bytes == BYTES, "{way}: {report:?}");
-    assert_eq!(report.client_seen_as.ip(), seen_as, "{way}");
 }
 
 /// As the manual has it, in "Three clusters and more".

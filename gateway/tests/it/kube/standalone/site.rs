@@ -122,6 +122,22 @@ impl Site {
         fs::read_to_string(self.folder.join(format!("{deployment}.log"))).unwrap_or_default()
     }
 
+    /// The process of a gateway, by the name of the gateway.
+    pub(super) fn process_of(&self, gateway: &str) -> Option<u32> {
+        let folder = self.folder.display().to_string();
+        let has_name = format!("--name={gateway}");
+        let is_it = |process: &Path| {
+            let words = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+            let variables = fs::read_to_string(process.join("environ")).unwrap_or_default();
+            words.split('\0').any(|word| word == has_name) && variables.contains(&folder)
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+
+        processes.filter(|process| is_it(process)).find_map(|process| {
+            process.file_name()?.to_str()?.parse().ok()
+        })
+    }
+
     pub(super) fn wait_for_operator(&self) {
         let leads = || Ok(self.log("strait-operator").contains("leader election"));
         wait_until("the operator works", PATIENCE, leads).unwrap();
