@@ -6,12 +6,13 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt as _};
 use remap::Prefix;
 use strait_api::configuration::{Cluster, ClusterCidr, ConfigurationSpec};
 use strait_api::endpoint::Endpoint;
 use strait_api::gateway_client::GatewayClientSpec;
 use strait_api::gateway_server::{GatewayServerSpec, ServerEndpoint};
-use strait_api::labels::{GATEWAY_RESOURCE, REMOTE_CLUSTER_ID};
+use strait_api::labels::{GATEWAY_INDEX, GATEWAY_RESOURCE, REMOTE_CLUSTER_ID};
 use strait_api::public_key::{KEY_BYTES, PublicKeySpec};
 use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 
@@ -156,6 +157,15 @@ fn metadata(name: &str, namespace: Option<&str>, remote_cluster_id: &str) -> Obj
         labels: Some(labels.into()),
         ..ObjectMeta::default()
     }
+}
+
+/// Gives `object` the index of its gateway among those of the peering. The first one needs no label.
+pub(super) fn with_index<K: Resource>(mut object: K, index: u8) -> K {
+    if index > 0 {
+        object.labels_mut().insert(GATEWAY_INDEX.to_owned(), index.to_string());
+    }
+
+    object
 }
 
 /// The prefixes of the remote cluster, in its own addresses. The rest of the object is written by others.

@@ -13,6 +13,8 @@
 //!   12   waits: Connection is established                waits: Connection is established
 //! ```
 //!
+//! With several gateways steps 7 to 11 are repeated for each, and step 12 for each after that.
+//!
 //! Step 5 reports that all prefixes are known, step 6 ends the verb if the clusters are joined the other way round.
 //! Step 4 is evaluated before step 2 writes, and so are existing objects: a flag that is left out keeps their values,
 //! and a server that is in use is replaced only after a question.
@@ -20,28 +22,32 @@
 mod desired;
 mod gateways;
 mod links;
+mod pairs;
 mod rollout;
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
-use strait_api::endpoint::Endpoint;
-use strait_api::identity::Mode;
 use strait_api::labels::{CONFIGURED, TRUE};
 use strait_api::{Configuration, GatewayClient, GatewayServer};
 use strait_ipam::CONFIGURED_CONDITION;
 
-use super::builders::{self, Exposure, TemplateRef};
+use super::builders::{self, TemplateRef};
 use super::context::PeeringSides;
 use super::report::WarningsOnly;
 use super::wait::{Progress, WaitTarget, until};
 use super::write::apply;
-use super::{CommandError, Deadline, Pair, Prefixes, Session, preflight};
+use super::{CommandError, Deadline, Pair, Prefixes, Session};
 
 use super::context::PeeringSide;
 
 pub use desired::{Connect, TemplateFlags, TypedExposure};
-pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready, until_addressed};
-pub(super) use links::established;
+pub(super) use gateways::{
+    client_of, endpoint, is_server_ready, ready, server_of, until_addressed,
+};
+pub(super) use links::{established, to_object};
+pub(super) use pairs::{GatewayPair, Surplus, numbered};
 pub(super) use rollout::{Requested, until_rolled_out};
 
 /// The line of Liqo's documentation on a cluster whose id is known.
@@ -53,24 +59,12 @@ pub(super) struct Found {
     pub(super) local: Prefixes,
     /// The prefixes of the remote cluster.
     pub(super) remote: Prefixes,
-    /// The existing gateway server.
-    pub(super) former_server: Option<GatewayServer>,
-    /// The existing gateway client.
-    pub(super) former_client: Option<GatewayClient>,
     /// Whether the clusters are joined with the server on the local side.
     pub(super) is_reversed: bool,
-    /// The template of the server.
-    pub(super) server: TemplateRef,
-    /// The template of the client.
-    pub(super) client: TemplateRef,
-    /// How the server is to be exposed.
-    pub(super) exposure: Exposure,
-    /// The MTU of the tunnel, in bytes.
-    pub(super) mtu: u16,
-    /// The difference of the server's Service that cannot be changed in place: the server is replaced.
-    pub(super) replaced: Option<String>,
-    /// The endpoint of the client, if it is to stay as it is.
-    pub(super) kept_endpoint: Option<Endpoint>,
+    /// The gateways that are wanted, the first one first.
+    pub(super) pairs: Vec<GatewayPair>,
+    /// The gateways that are not wanted any more.
+    pub(super) surplus: Surplus,
 }
 
 /// Exchanges the prefixes of both clusters, steps 1 to 3.
@@ -126,16 +120,22 @@ pub async fn connect(
         );
         return Ok(());
     }
-    let server = gateways::server(remote, &found).await?;
-    let client = gateways::client(local, wanted, &found, &server).await?;
-    if !wanted.hides_keys {
-        links::exchange_keys(&ends, &client, &server).await?;
+    let mut made = Vec::with_capacity(found.pairs.len());
+    for pair in &found.pairs {
+        let server = gateways::server(remote, pair).await?;
+        let client = gateways::client(local, wanted, pair, &server).await?;
+        if !wanted.hides_keys {
+            links::exchange_keys(&ends, pair.index, &client, &server).await?;
+        }
+        made.push((client, server));
     }
     if wanted.waits {
-        links::until_connected(&ends, &client, &server).await?;
+        for (client, server) in &made {
+            links::until_connected(&ends, client, server).await?;
+        }
     }
 
-    Ok(())
+    gateways::remove(&ends, &found.surplus, wanted.waits).await
 }
 
 /// The prefixes of both clusters, the local one first.
@@ -153,82 +153,59 @@ async fn own_prefixes(ends: &PeeringSides<'_>) -> Result<[Prefixes; 2], CommandE
 pub(super) async fn read(ends: &PeeringSides<'_>, wanted: &Connect) -> Result<Found, CommandError> {
     let PeeringSides { local, remote } = ends;
     let [of_local, of_remote] = own_prefixes(ends).await?;
-    let servers = remote.list::<GatewayServer>().await?;
-    let clients = local.list::<GatewayClient>().await?;
     let is_reversed = !local.list::<GatewayServer>().await?.is_empty()
         || !remote.list::<GatewayClient>().await?.is_empty();
-    let service = service(remote, &gateway_name(&servers, remote)).await?;
-    let (server, client) = (servers.into_iter().next(), clients.into_iter().next());
+    let (pairs, surplus) = pairs::read(ends, wanted).await?;
 
-    let is_checked = !wanted.skips_validation;
-    let former = server.as_ref().and_then(|server| server.spec.server_template_ref.as_ref());
-    let template = wanted.server_template.or(former, Mode::Server);
-    let (server_template, spec) =
-        preflight::template(remote, &template.typed(Mode::Server), is_checked).await?;
-    let former = client.as_ref().and_then(|client| client.spec.client_template_ref.as_ref());
-    let template = wanted.client_template.or(former, Mode::Client);
-    let (client_template, _) =
-        preflight::template(local, &template.typed(Mode::Client), is_checked).await?;
-
-    let former = server.as_ref().and_then(|server| server.spec.endpoint.as_ref());
-    let exposure = wanted.exposure.or(former);
-    if let Some(spec) = spec {
-        preflight::check_fields(remote.side, &server_template.name, &spec, &exposure)?;
-    }
-    let difference = service.as_ref().map(|service| exposure.difference(service));
-    // A port that the gateway has already cannot be requested a second time.
-    if is_checked && difference != Some(None) {
-        preflight::node_port(remote, &exposure).await?;
-    }
-    // A template may make another Service than the gateway requests.
-    let is_other = former.is_none() || TypedExposure::default().or(former) != exposure;
-    let replaced = difference.flatten().filter(|_| is_other);
-    // A Connection may still report a server that was deleted or is to be replaced.
-    let kept_endpoint = match &client {
-        Some(client) if !is_other && gateways::is_connected(local, client).await? => {
-            client.spec.endpoint.clone()
-        }
-        Some(_) | None => None,
-    };
-
-    Ok(Found {
-        local: of_local,
-        remote: of_remote,
-        mtu: wanted.mtu_or(server.as_ref(), client.as_ref()),
-        former_server: server,
-        former_client: client,
-        is_reversed,
-        server: server_template,
-        client: client_template,
-        exposure,
-        replaced,
-        kept_endpoint,
-    })
+    Ok(Found { local: of_local, remote: of_remote, is_reversed, pairs, surplus })
 }
 
-/// Asks before a gateway server that clients may use is replaced. Returns the session to continue with: the time until
-/// the answer does not count.
+/// Asks before a gateway is deleted, or a server that clients may use is replaced. Returns the session to continue with: the
+/// time until the answer does not count.
 fn ask<'a>(
     remote: &PeeringSide<'_>,
     found: &Found,
     session: Session<'a>,
 ) -> Result<Session<'a>, CommandError> {
-    let (Some(server), Some(difference)) = (&found.former_server, &found.replaced) else {
-        return Ok(session);
-    };
-    if found.is_reversed || !gateways::has_address(server.status.as_ref()) {
-        return Ok(session);
+    let Surplus { servers, clients } = &found.surplus;
+    let mut session = session;
+    if !found.is_reversed && !(servers.is_empty() && clients.is_empty()) {
+        let names: BTreeSet<_> = servers.iter().chain(clients).map(String::as_str).collect();
+        let names: Vec<_> = names.into_iter().collect();
+        let warning = format!(
+            "Gateways {} would be deleted; connections of nodes that they carry end.",
+            names.join(", ")
+        );
+        session = allowed(remote, &warning, session)?;
     }
-    let name = server.name_any();
-    let warning = format!(
-        "Gateway server {name} would be replaced, as its Service has {difference}: nothing passes until it is there again."
-    );
+    for pair in found.pairs.iter().filter(|_| !found.is_reversed) {
+        let (Some(server), Some(difference)) = (&pair.former_server, &pair.replaced) else {
+            continue;
+        };
+        if !gateways::has_address(server.status.as_ref()) {
+            continue;
+        }
+        let name = server.name_any();
+        let warning = format!(
+            "Gateway server {name} would be replaced, as its Service has {difference}: nothing passes until it is there again."
+        );
+        session = allowed(remote, &warning, session)?;
+    }
 
-    if session.report.allows(remote.side, &warning) {
-        Ok(Session { deadline: Deadline::after(session.deadline.timeout), ..session })
-    } else {
-        Err(CommandError::Aborted)
+    Ok(session)
+}
+
+/// The session to continue with, if the user continues in spite of `warning`.
+fn allowed<'a>(
+    remote: &PeeringSide<'_>,
+    warning: &str,
+    session: Session<'a>,
+) -> Result<Session<'a>, CommandError> {
+    if !session.report.allows(remote.side, warning) {
+        return Err(CommandError::Aborted);
     }
+
+    Ok(Session { deadline: Deadline::after(session.deadline.timeout), ..session })
 }
 
 /// The Service of the gateway `name`.
@@ -265,9 +242,11 @@ async fn exchange_prefixes(
 
 /// Step 4, which was evaluated before step 2.
 fn report_checked(ends: &PeeringSides<'_>, found: &Found) {
-    let TemplateRef { name, namespace, .. } = &found.server;
+    // All of them have the same, unless a user has changed one.
+    let Some(first) = found.pairs.first() else { return };
+    let TemplateRef { name, namespace, .. } = &first.server;
     ends.remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
-    let TemplateRef { name, namespace, .. } = &found.client;
+    let TemplateRef { name, namespace, .. } = &first.client;
     ends.local.done(&format!("Gateway client template \"{name}/{namespace}\" correctly checked"));
 }
 

@@ -48,7 +48,7 @@ pub enum Create {
 }
 
 /// The longest name of a gateway: its Service, whose name has the prefix `gw-`, has at most 63 bytes.
-const GATEWAY_NAME_MAX: usize = 63 - "gw-".len();
+pub(super) const GATEWAY_NAME_MAX: usize = 63 - "gw-".len();
 
 /// The longest name of other objects.
 const NAME_MAX: usize = 253;

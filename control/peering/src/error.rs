@@ -91,6 +91,31 @@ pub enum CommandError {
         "{side}port {port} is not among those of nodes, 30000 to 32767: choose another --{flag}, or {way_out} if this cluster has others"
     )]
     NodePortRange { side: Side, port: u16, flag: &'static str, way_out: &'static str },
+    /// The ports on the nodes of several gateways would not all exist.
+    #[error(
+        "gateway {index} would have port {first} + {index} on the nodes, and the last one is 65535: choose another --gw-server-service-nodeport"
+    )]
+    NodePorts { first: u16, index: u8 },
+    /// Several gateways cannot have one address of a load balancer.
+    #[error(
+        "{gateways} gateways cannot share the address {address} of a load balancer: leave --gw-server-service-loadbalancerip out, and each gets its own"
+    )]
+    SharedAddress { address: String, gateways: u8 },
+    /// The addresses of several servers do not follow from what was typed.
+    #[error(
+        "{gateways} gateways need an address and a port each: pass both --gw-client-address (now {address:?}) and --gw-client-port (now {port}), the port of the first one, from which the others count up, to 65535 at most; or neither"
+    )]
+    ClientPorts { address: String, port: u16, gateways: u8 },
+    /// The name of a further gateway follows from that of the first one.
+    #[error(
+        "{side}{kind} {name:?} would have a name of more than {longest} characters: connect with one gateway, or give the first one a shorter name"
+    )]
+    LongName { side: Side, kind: String, name: String, longest: usize },
+    /// A gateway has a label of ours with a wrong value.
+    #[error(
+        "{side}{kind} {name:?} has the label strait.io/gateway-index={found:?}: write its index among the gateways of the peering, 0 to 7, or remove the label of the first one"
+    )]
+    GatewayIndex { side: Side, kind: String, name: String, found: String },
     /// Which keys are meant is not defined.
     #[error(
         "{side}found multiple secrets associated to WireGuard gateway {gateway:?}: {names}; delete those that are not in use"
@@ -150,6 +175,11 @@ impl CommandError {
             | Self::TemplateField { .. }
             | Self::NodePort { .. }
             | Self::NodePortRange { .. }
+            | Self::NodePorts { .. }
+            | Self::SharedAddress { .. }
+            | Self::ClientPorts { .. }
+            | Self::LongName { .. }
+            | Self::GatewayIndex { .. }
             | Self::NoNetwork { .. }
             | Self::Malformed { .. }
             | Self::DryRun { cause: DryRunError::Unknown(_), .. }

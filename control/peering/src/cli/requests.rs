@@ -39,6 +39,7 @@ pub(super) fn connect(args: &ConnectArgs) -> Connect {
         client_address: given(args.gw_client_address.as_ref()),
         client_port: args.gw_client_port.filter(|port| *port != 0),
         mtu: args.mtu,
+        gateways: args.gateways,
         hides_keys: args.disable_sharing_keys,
         skips_validation: args.skip_validation,
         waits: args.clusters.wait,

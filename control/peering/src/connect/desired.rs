@@ -26,6 +26,8 @@ pub struct Connect {
     pub client_port: Option<u16>,
     /// The MTU of the tunnel, in bytes.
     pub mtu: Option<u16>,
+    /// How many gateways share the packets.
+    pub gateways: Option<u8>,
     /// Whether the public keys are not exchanged.
     pub hides_keys: bool,
     /// Whether templates and ports are not checked before the first write.

@@ -1,45 +1,70 @@
 //! Steps 7 to 10: both gateways.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use strait_api::embedded::LocalReference;
 use strait_api::endpoint::Endpoint;
 use strait_api::gateway_server::GatewayServerStatus;
 use strait_api::{Connection, GatewayClient, GatewayServer};
 
-use super::super::context::PeeringSide;
+use super::super::context::{PeeringSide, PeeringSides};
 use super::super::wait::{Progress, WaitTarget, named, until_of_gateway};
 use super::super::write::{apply, delete, until_gone};
 use super::super::{CommandError, builders};
 use super::links::established;
 use super::rollout::{Requested, until_exposed, until_rolled_out};
-use super::{Connect, Found};
+use super::{Connect, GatewayPair, Surplus};
 
-/// The name of the gateway of a peering: that of the existing one, or the name that Liqo would use.
-pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &PeeringSide<'_>) -> String {
-    existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
+/// The server of `pair`.
+pub(in super::super) fn server_of(end: &PeeringSide<'_>, pair: &GatewayPair) -> GatewayServer {
+    let GatewayPair { index, server_name: name, server, exposure, mtu, .. } = pair;
+    let namespace = Some(end.namespace.as_str());
+    let mut object = builders::gateway_server(name, namespace, &end.other, server, exposure, *mtu);
+    object.spec.secret_ref = pair.server_secret.clone().map(reference);
+
+    builders::with_index(object, *index)
+}
+
+/// The client of `pair`, which connects to `endpoint`.
+pub(in super::super) fn client_of(
+    end: &PeeringSide<'_>,
+    pair: &GatewayPair,
+    endpoint: Endpoint,
+) -> GatewayClient {
+    let GatewayPair { index, client_name: name, client, mtu, .. } = pair;
+    let namespace = Some(end.namespace.as_str());
+    let mut object = builders::gateway_client(name, namespace, &end.other, client, endpoint, *mtu);
+    object.spec.secret_ref = pair.client_secret.clone().map(reference);
+
+    builders::with_index(object, *index)
+}
+
+fn reference(secret: String) -> LocalReference {
+    LocalReference { name: Some(secret) }
 }
 
 /// Steps 7 to 9; returns the server with its endpoint.
 pub(super) async fn server(
     end: &PeeringSide<'_>,
-    found: &Found,
+    pair: &GatewayPair,
 ) -> Result<GatewayServer, CommandError> {
-    let name = gateway_name(found.former_server.as_slice(), end);
-    if let Some(difference) = &found.replaced {
+    let name = &pair.server_name;
+    if let Some(difference) = &pair.replaced {
         // A client would get the address of the old Service, and node ports cannot be moved.
-        delete::<GatewayServer>(end, &name).await?;
-        until_gone::<GatewayServer>(end, named(&name)).await?;
+        delete::<GatewayServer>(end, name).await?;
+        until_gone::<GatewayServer>(end, named(name)).await?;
         // The remains of the old one would look like the new one.
         until_gone::<Service>(end, named(&format!("gw-{name}"))).await?;
         until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
         end.done("Deleted existing gateway server");
         end.session.report.warn(end.side, &format!("its Service had {difference}"));
     }
-    let namespace = Some(end.namespace.as_str());
-    let Found { server, exposure, mtu, .. } = found;
-    let server = builders::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
-    let requested = Requested::from(&apply(end, &server).await?);
+    let requested = Requested::from(&apply(end, &server_of(end, pair)).await?);
     end.done("Gateway server correctly set up");
     until_pod_ready(end, &requested).await?;
     let server = until_addressed(end, &requested).await?;
@@ -52,20 +77,49 @@ pub(super) async fn server(
 pub(super) async fn client(
     end: &PeeringSide<'_>,
     wanted: &Connect,
-    found: &Found,
+    pair: &GatewayPair,
     server: &GatewayServer,
 ) -> Result<GatewayClient, CommandError> {
-    let name = gateway_name(found.former_client.as_slice(), end);
     let of_server = server.status.as_ref().and_then(|status| status.endpoint.clone());
-    let former = found.kept_endpoint.clone().or(of_server);
-    let endpoint = endpoint(wanted, former.unwrap_or_default());
-    let (namespace, Found { client, mtu, .. }) = (Some(end.namespace.as_str()), found);
-    let client = builders::gateway_client(&name, namespace, &end.other, client, endpoint, *mtu);
-    let client = apply(end, &client).await?;
+    let former = pair.kept_endpoint.clone().or(of_server);
+    let endpoint = endpoint(wanted, pair.index, former.unwrap_or_default());
+    let client = apply(end, &client_of(end, pair, endpoint)).await?;
     end.done("Gateway client correctly set up");
     until_pod_ready(end, &Requested::from(&client)).await?;
 
     Ok(client)
+}
+
+/// Deletes the gateways that are not wanted any more. They forward until the other ones carry their packets.
+pub(super) async fn remove(
+    ends: &PeeringSides<'_>,
+    surplus: &Surplus,
+    waits: bool,
+) -> Result<(), CommandError> {
+    for name in &surplus.clients {
+        remove_one::<GatewayClient>(&ends.local, name, waits).await?;
+        ends.local.done(&format!("Gateway client {name} correctly deleted"));
+    }
+    for name in &surplus.servers {
+        remove_one::<GatewayServer>(&ends.remote, name, waits).await?;
+        ends.remote.done(&format!("Gateway server {name} correctly deleted"));
+    }
+
+    Ok(())
+}
+
+async fn remove_one<K>(end: &PeeringSide<'_>, name: &str, waits: bool) -> Result<(), CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    delete::<K>(end, name).await?;
+    if !waits {
+        return Ok(());
+    }
+    until_gone::<K>(end, named(name)).await?;
+
+    until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await
 }
 
 /// Whether the Connection of `client` is established.
@@ -80,15 +134,15 @@ pub(super) async fn is_connected(
     Ok(found.is_some_and(|connection| established(&connection) == Progress::Done(())))
 }
 
-/// The endpoint for the client: `found`, or the one that the user names.
-pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint {
+/// The endpoint for the client with this index: `found`, or the one that the user names, whose port is that of the first one.
+pub(in super::super) fn endpoint(wanted: &Connect, index: u8, found: Endpoint) -> Endpoint {
     let Connect { client_address, client_port, .. } = wanted;
     let addresses = client_address.clone().map_or(found.addresses, |address| vec![address]);
     let protocol = found.protocol.or_else(|| Some("UDP".to_owned()));
 
     match client_port {
         Some(port) => {
-            let port = Some(i32::from(*port));
+            let port = Some(i32::from(*port) + i32::from(index));
             Endpoint { addresses, port, ports: Vec::new(), protocol }
         }
         None => Endpoint { addresses, port: found.port, ports: found.ports, protocol },

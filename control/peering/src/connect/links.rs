@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use kube::runtime::watcher;
+use strait_api::embedded::LocalReference;
 use strait_api::identity::{Identity, Mode};
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, Connection, GatewayClient, GatewayServer};
@@ -15,11 +16,13 @@ use super::super::context::{PeeringSide, PeeringSides};
 use super::super::wait::{Progress, WaitTarget, is_stale, named, until_of_gateway};
 use super::super::write::apply;
 use super::super::{CommandError, builders, keys};
+use super::numbered;
 use super::rollout::{Requested, until_rolled_out};
 
 /// Step 11: gives each gateway the public key of the other one.
 pub(super) async fn exchange_keys(
     ends: &PeeringSides<'_>,
+    index: u8,
     client: &GatewayClient,
     server: &GatewayServer,
 ) -> Result<(), CommandError> {
@@ -29,9 +32,9 @@ pub(super) async fn exchange_keys(
         identity(remote, Mode::Server, &server.name_any(), server.metadata.uid.as_ref());
 
     let key = key_of(remote, &of_server, "Gateway server Secret created successfully").await?;
-    give_key(local, &of_client, key).await?;
+    give_key(local, &of_client, index, key).await?;
     let key = key_of(local, &of_client, "Gateway client Secret created successfully").await?;
-    give_key(remote, &of_server, key).await
+    give_key(remote, &of_server, index, key).await
 }
 
 fn identity(end: &PeeringSide<'_>, mode: Mode, name: &str, uid: Option<&String>) -> Identity {
@@ -61,12 +64,13 @@ async fn key_of(
 async fn give_key(
     end: &PeeringSide<'_>,
     identity: &Identity,
+    index: u8,
     key: [u8; KEY_BYTES],
 ) -> Result<(), CommandError> {
-    let namespace = Some(end.namespace.as_str());
+    let (name, namespace) = (numbered(&end.other, index), Some(end.namespace.as_str()));
     let owner = Some(identity.owner());
-    let public_key = builders::public_key(&end.other, namespace, &end.other, key, owner);
-    apply(end, &public_key).await?;
+    let public_key = builders::public_key(&name, namespace, &end.other, key, owner);
+    apply(end, &builders::with_index(public_key, index)).await?;
     end.done("Public key correctly created");
 
     Ok(())
@@ -98,7 +102,7 @@ async fn until_keyed(end: &PeeringSide<'_>, identity: &Identity) -> Result<Secre
     .await
 }
 
-/// The reference to its Secret in the status of the gateway.
+/// The reference to its Secret in the status of the gateway, else in its spec.
 async fn secret_reference(
     end: &PeeringSide<'_>,
     identity: &Identity,
@@ -110,14 +114,23 @@ async fn secret_reference(
         Mode::Server => {
             let api = end.api::<GatewayServer>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
-            Ok(found.and_then(|server| server.status?.secret_ref))
+            let named = found.as_ref().and_then(|server| server.spec.secret_ref.as_ref());
+            let named = named.map(to_object);
+            Ok(found.and_then(|server| server.status?.secret_ref).or(named))
         }
         Mode::Client => {
             let api = end.api::<GatewayClient>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
-            Ok(found.and_then(|client| client.status?.secret_ref))
+            let named = found.as_ref().and_then(|client| client.spec.secret_ref.as_ref());
+            let named = named.map(to_object);
+            Ok(found.and_then(|client| client.status?.secret_ref).or(named))
         }
     }
+}
+
+/// Until the operator has written the status, the keys of another gateway must not count.
+pub(in super::super) fn to_object(LocalReference { name }: &LocalReference) -> ObjectReference {
+    ObjectReference { name: name.clone(), ..ObjectReference::default() }
 }
 
 /// Step 12: waits until the current gateways reach each other, and report that their configuration is in force.

@@ -9,7 +9,10 @@ use strait_api::public_key::KEY_BYTES;
 use strait_api::{GatewayClient, GatewayServer, PublicKey};
 use strait_ipam::Pools;
 
-use super::super::connect::{Connect, Found, configuration_name, endpoint, gateway_name, read};
+use super::super::connect::{
+    Connect, GatewayPair, Surplus, client_of, configuration_name, endpoint, numbered, read,
+    server_of, to_object,
+};
 use super::super::context::{PeeringSide, PeeringSides};
 use super::super::report::WarningsOnly;
 use super::super::{CommandError, FormatError, Pair, Session, builders, keys};
@@ -52,20 +55,25 @@ pub async fn plan_connect(
         let note = "the clusters are joined already, with the server here: no gateway would change";
         of_local.notes.push(note.to_owned());
     } else {
-        let server = server(remote, &found)?;
-        let has_new_server = is_new(server.change.as_ref());
-        of_remote.others.extend(server.change);
-        let client = client(local, wanted, &found, server.known.as_ref())?;
-        let has_new_client = is_new(client.as_ref());
-        of_local.others.extend(client);
-        if !wanted.hides_keys {
-            let server = found.former_server.as_ref().filter(|_| !has_new_server);
-            let key = key_of(remote, server).await?;
-            add_key(local, &mut of_local, key).await?;
-            let client = found.former_client.as_ref().filter(|_| !has_new_client);
-            let key = key_of(local, client).await?;
-            add_key(remote, &mut of_remote, key).await?;
+        for pair in &found.pairs {
+            let server = server(remote, pair)?;
+            let has_new_server = is_new(server.change.as_ref());
+            of_remote.others.extend(server.change);
+            let client = client(local, wanted, pair, server.known.as_ref())?;
+            let has_new_client = is_new(client.as_ref());
+            of_local.others.extend(client);
+            if !wanted.hides_keys {
+                let server = pair.former_server.as_ref().filter(|_| !has_new_server);
+                let key = key_of(remote, server).await?;
+                add_key(local, &mut of_local, pair.index, key).await?;
+                let client = pair.former_client.as_ref().filter(|_| !has_new_client);
+                let key = key_of(local, client).await?;
+                add_key(remote, &mut of_remote, pair.index, key).await?;
+            }
         }
+        let Surplus { servers, clients } = &found.surplus;
+        of_local.others.extend(clients.iter().map(|name| deletion(local, "GatewayClient", name)));
+        of_remote.others.extend(servers.iter().map(|name| deletion(remote, "GatewayServer", name)));
     }
 
     let clusters = vec![
@@ -86,6 +94,17 @@ fn namespace(end: &PeeringSide<'_>) -> Change {
     }
 }
 
+/// The deletion of a gateway that is not wanted any more.
+fn deletion(end: &PeeringSide<'_>, kind: &str, name: &str) -> Change {
+    Change {
+        action: Action::Delete,
+        kind: kind.to_owned(),
+        namespace: Some(end.namespace.clone()),
+        name: name.to_owned(),
+        fields: Vec::new(),
+    }
+}
+
 /// The planned gateway server.
 struct Server {
     change: Option<Change>,
@@ -93,13 +112,10 @@ struct Server {
     known: Option<GatewayServer>,
 }
 
-fn server(end: &PeeringSide<'_>, found: &Found) -> Result<Server, CommandError> {
-    let Found { former_server, server, exposure, mtu, .. } = found;
-    let former = former_server.as_ref();
-    let name = gateway_name(former_server.as_slice(), end);
-    let is_other = found.replaced.is_some();
-    let namespace = Some(end.namespace.as_str());
-    let forged = builders::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
+fn server(end: &PeeringSide<'_>, pair: &GatewayPair) -> Result<Server, CommandError> {
+    let former = pair.former_server.as_ref();
+    let is_other = pair.replaced.is_some();
+    let forged = server_of(end, pair);
     let mut change = changed(former, &forged, is_other)?;
     if let Some(change) = change.as_mut().filter(|change| is_new(Some(change))) {
         later(change, "status.endpoint.addresses");
@@ -114,18 +130,15 @@ fn server(end: &PeeringSide<'_>, found: &Found) -> Result<Server, CommandError> 
 fn client(
     end: &PeeringSide<'_>,
     wanted: &Connect,
-    found: &Found,
+    pair: &GatewayPair,
     known: Option<&GatewayServer>,
 ) -> Result<Option<Change>, CommandError> {
-    let name = gateway_name(found.former_client.as_slice(), end);
     let status = known.and_then(|server| server.status.clone());
-    let at = found.kept_endpoint.clone().or_else(|| status?.endpoint);
+    let at = pair.kept_endpoint.clone().or_else(|| status?.endpoint);
     let is_known = at.as_ref().is_some_and(|at| !at.addresses.is_empty());
-    let endpoint = endpoint(wanted, at.unwrap_or_default());
-    let namespace = Some(end.namespace.as_str());
-    let forged =
-        builders::gateway_client(&name, namespace, &end.other, &found.client, endpoint, found.mtu);
-    let change = changed(found.former_client.as_ref(), &forged, false)?;
+    let endpoint = endpoint(wanted, pair.index, at.unwrap_or_default());
+    let forged = client_of(end, pair, endpoint);
+    let change = changed(pair.former_client.as_ref(), &forged, false)?;
     if is_known {
         return Ok(change);
     }
@@ -134,7 +147,7 @@ fn client(
         action: Action::Update,
         kind: "GatewayClient".to_owned(),
         namespace: Some(end.namespace.clone()),
-        name,
+        name: pair.client_name.clone(),
         fields: Vec::new(),
     });
     if wanted.client_address.is_none() {
@@ -170,7 +183,7 @@ async fn key_of<K: Gateway>(
     let Some(found) = found else { return Ok(Key::Hidden) };
     let found: Vec<_> = found.iter().collect();
     let (name, uid) = (gateway.name_any(), gateway.meta().uid.as_ref());
-    let secret = keys::of_gateway(end.side, &name, uid, &found, gateway.secret_ref())?;
+    let secret = keys::of_gateway(end.side, &name, uid, &found, gateway.secret_ref().as_ref())?;
 
     Ok(match secret {
         Some(secret) => Key::Known(keys::public(end.side, secret)?),
@@ -182,20 +195,22 @@ async fn key_of<K: Gateway>(
 async fn add_key(
     end: &PeeringSide<'_>,
     copied: &mut ClusterCopy,
+    index: u8,
     key: Key,
 ) -> Result<(), CommandError> {
+    let name = numbered(&end.other, index);
     let existing = end.list::<PublicKey>().await?;
-    let former = existing.iter().find(|key| key.name_any() == end.other);
+    let former = existing.iter().find(|key| key.name_any() == name);
     let change = match key {
         Key::Known(key) => {
             let namespace = Some(end.namespace.as_str());
-            let forged = builders::public_key(&end.other, namespace, &end.other, key, None);
-            changed(former, &forged, false)?
+            let forged = builders::public_key(&name, namespace, &end.other, key, None);
+            changed(former, &builders::with_index(forged, index), false)?
         }
         Key::Hidden if former.is_some() => {
             copied.notes.push(format!(
                 "the Secrets of cluster {} may not be listed: it was not checked whether its gateway has the key of PublicKey {}/{}, which would be replaced otherwise",
-                end.other, end.namespace, end.other
+                end.other, end.namespace, name
             ));
             None
         }
@@ -204,7 +219,7 @@ async fn add_key(
                 action: if former.is_some() { Action::Update } else { Action::Create },
                 kind: "PublicKey".to_owned(),
                 namespace: Some(end.namespace.clone()),
-                name: end.other.clone(),
+                name,
                 fields: Vec::new(),
             };
             later(&mut change, "spec.publicKey");
@@ -218,19 +233,23 @@ async fn add_key(
 
 /// One end of a peering.
 trait Gateway: Resource {
-    /// The reference to the Secret with its keys.
-    fn secret_ref(&self) -> Option<&ObjectReference>;
+    /// The reference to the Secret with its keys, in its status, else in its spec.
+    fn secret_ref(&self) -> Option<ObjectReference>;
 }
 
 impl Gateway for GatewayServer {
-    fn secret_ref(&self) -> Option<&ObjectReference> {
-        self.status.as_ref()?.secret_ref.as_ref()
+    fn secret_ref(&self) -> Option<ObjectReference> {
+        let named = self.spec.secret_ref.as_ref().map(to_object);
+
+        self.status.as_ref().and_then(|status| status.secret_ref.clone()).or(named)
     }
 }
 
 impl Gateway for GatewayClient {
-    fn secret_ref(&self) -> Option<&ObjectReference> {
-        self.status.as_ref()?.secret_ref.as_ref()
+    fn secret_ref(&self) -> Option<ObjectReference> {
+        let named = self.spec.secret_ref.as_ref().map(to_object);
+
+        self.status.as_ref().and_then(|status| status.secret_ref.clone()).or(named)
     }
 }
 

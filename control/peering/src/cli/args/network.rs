@@ -1,6 +1,7 @@
 //! The flags of `strait network`.
 
 use clap::{Args, Subcommand};
+use strait_api::labels::GATEWAYS_MAX;
 
 use super::objects::{Service, template_type};
 use super::value::{address_or_none, ip_or_none, port_or_none};
@@ -141,6 +142,17 @@ pub(crate) struct ConnectArgs {
         value_parser = clap::value_parser!(u16).range(MTU_MIN..)
     )]
     pub(crate) mtu: Option<u16>,
+    /// Gateways on each side, which share the packets [default: unchanged, else 1]
+    ///
+    /// Each has keys, a Service and a Deployment of its own; ports on the nodes, and --gw-client-port, count up from that of
+    /// the first one. Fewer than before: the last ones are deleted once they are drained.
+    #[arg(
+        long,
+        env = "STRAIT_GATEWAYS",
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(GATEWAYS_MAX))
+    )]
+    pub(crate) gateways: Option<u8>,
     /// Do not exchange the public keys of the gateways
     #[arg(long, env = "STRAIT_DISABLE_SHARING_KEYS")]
     pub(crate) disable_sharing_keys: bool,

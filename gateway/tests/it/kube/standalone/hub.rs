@@ -41,8 +41,7 @@ impl Three {
     fn start() -> Option<Self> {
         let scratch = Scratch::new().unwrap();
         let fabric = Namespace::new("fabric").unwrap();
-        let member =
-            |name, number, pod| Member::start(name, number, pod, &fabric, scratch.path());
+        let member = |name, number, pod| Member::start(name, number, pod, &fabric, scratch.path());
         let rome = member("rome", 2, [1, 5])?;
         let naples = member("naples", 4, [1, 5])?;
         let milan = member("milan", 3, [2, 7])?;

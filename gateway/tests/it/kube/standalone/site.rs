@@ -133,9 +133,9 @@ impl Site {
         };
         let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
 
-        processes.filter(|process| is_it(process)).find_map(|process| {
-            process.file_name()?.to_str()?.parse().ok()
-        })
+        processes
+            .filter(|process| is_it(process))
+            .find_map(|process| process.file_name()?.to_str()?.parse().ok())
     }
 
     pub(super) fn wait_for_operator(&self) {
