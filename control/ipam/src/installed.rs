@@ -14,7 +14,8 @@ const DEFAULT_EXTERNAL: &str = "10.70.0.0/16";
 /// The default internal prefix.
 const DEFAULT_INTERNAL: &str = "10.80.0.0/16";
 
-/// The first external address masquerades sources that remote clusters do not know.
+/// The first external address masquerades sources that remote clusters do not know. Allocation reserves more of them,
+/// for peerings with several gateways; the field is immutable and has the value of Liqo.
 const EXTERNAL_RESERVED: i32 = 1;
 
 /// The prefixes that a cluster uses.

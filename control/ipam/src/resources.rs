@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use remap::{Prefix, PrefixError};
-use strait_api::labels::{EXTERNAL_CIDR, NETWORK_TYPE, SHARED, TRUE};
+use strait_api::labels::{EXTERNAL_CIDR, GATEWAYS_MAX, NETWORK_TYPE, SHARED, TRUE};
 use strait_api::{Configuration, IP, Network};
 use strait_plan::objects::Listed;
 
@@ -93,10 +93,16 @@ impl<'a> Resources<'a> {
         let network_of = networks.iter().enumerate();
         let network_of =
             network_of.map(|(place, facts)| ((facts.namespace, facts.name), place)).collect();
-        let external = networks.iter().position(|facts| {
-            let is_external = label(facts.object, NETWORK_TYPE) == Some(EXTERNAL_CIDR);
-            is_external && facts.namespace == settings.namespace && !facts.is_deleted
-        });
+        let is_external = |facts: &ParsedNetwork<'_>| {
+            let is_of_type = label(facts.object, NETWORK_TYPE) == Some(EXTERNAL_CIDR);
+            is_of_type && facts.namespace == settings.namespace
+        };
+        // Each gateway of a peering masquerades with one of them. Not in the spec: it is immutable, and that of an
+        // installation which exists reserves one.
+        for facts in networks.iter_mut().filter(|facts| is_external(facts)) {
+            facts.reserved = facts.reserved.max(GATEWAYS_MAX.into());
+        }
+        let external = networks.iter().position(|facts| is_external(facts) && !facts.is_deleted);
 
         Self { networks, ips, configurations, uids, network_of, external }
     }

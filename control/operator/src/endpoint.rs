@@ -25,9 +25,7 @@ pub enum EndpointError {
     #[error("no active gateway pods found: is one running, with the label {ACTIVE}?")]
     NoActivePod,
     /// The Service would send datagrams to all of them.
-    #[error(
-        "multiple ({count}) active gateway pods found: one gateway a namespace may have {ACTIVE}"
-    )]
+    #[error("multiple ({count}) active gateway pods found: one pod of a gateway may have {ACTIVE}")]
     SeveralActivePods {
         /// The number of them.
         count: usize,
@@ -78,7 +76,7 @@ pub enum EndpointError {
     },
 }
 
-/// The only pod of a namespace that is the active one of a gateway and runs.
+/// The only one of the `pods` of a gateway that is active and runs.
 ///
 /// # Errors
 ///

@@ -1,4 +1,6 @@
 //! The Secret with the keys of a gateway: the one that its spec names, an existing one, or a new one.
+//!
+//! Of several gateways to one remote cluster each has a Secret of its own: one that belongs to another gateway does not count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -7,10 +9,12 @@ use std::sync::Arc;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
+use strait_api::identity::{Identity, is_of_another_gateway};
 use strait_api::labels::{GATEWAY_RESOURCE, REMOTE_CLUSTER_ID};
 use strait_api::public_key::{KEY_BYTES, PublicOf};
 use zeroize::ZeroizeOnDrop;
@@ -93,18 +97,15 @@ fn default_name(owner: &str) -> String {
     format!("gw-{owner}")
 }
 
-/// The name of the Secret that [`ensure`] will use for the gateway of `owner` in `namespace`, whose spec names none;
-/// empty where there are several.
-pub(super) async fn name(
-    secrets: &Secrets,
-    namespace: &str,
-    remote_cluster_id: &str,
-    owner: &str,
-) -> kube::Result<String> {
-    let found = secrets.of_cluster(namespace, remote_cluster_id).await?;
+/// The name of the Secret that [`ensure`] will use for the gateway `identity`, whose spec names none; empty where there are
+/// several.
+pub(super) async fn name(secrets: &Secrets, identity: &Identity) -> kube::Result<String> {
+    let owner = &identity.owner();
+    let Identity { namespace, remote_cluster_id, .. } = identity;
+    let found = secrets.of_gateway(&Holder { namespace, remote_cluster_id, owner }).await?;
 
     Ok(match &found[..] {
-        [] => default_name(owner),
+        [] => default_name(&identity.name),
         [secret] => secret.name_any(),
         // With several, there are no keys until one is left or named.
         _ => String::new(),
@@ -119,7 +120,7 @@ pub(super) struct Keys {
 }
 
 /// The Secret of `holder`: the one that is `named`, an existing one, or a new one made with `generate`. A template may
-/// name the one that is yet to be created.
+/// name the one that is yet to be created, and so may its owner, which then gets no other.
 pub(super) async fn ensure(
     secrets: &Secrets,
     holder: &Holder<'_>,
@@ -140,15 +141,11 @@ pub(super) async fn ensure(
     if let Some(name) = named.filter(|name| *name != default_name(&holder.owner.name)) {
         return Err(KeysError::Missing(name.to_owned()));
     }
-    let found = secrets.of_cluster(holder.namespace, holder.remote_cluster_id).await?;
-    if found.len() > 1 {
-        let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
-        names.sort();
-        return Err(KeysError::Several(names.join(", ")));
-    }
-    if let Some(secret) = found.first()
-        && let Some(secret) = secrets.checked(&secret.name_any(), holder).await?
-    {
+    let is_requested = match named {
+        None => false,
+        Some(name) => secrets.is_named_by_owner(name, holder).await?,
+    };
+    if !is_requested && let Some(secret) = only_existing(secrets, holder).await? {
         return Ok(Keys { secret: reference(&secret), is_new: false });
     }
 
@@ -163,6 +160,23 @@ pub(super) async fn ensure(
             Ok(Keys { secret: reference(&secret.metadata), is_new: false })
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The metadata of the only Secret with keys of `holder`; `None` if there is none.
+async fn only_existing(
+    secrets: &Secrets,
+    holder: &Holder<'_>,
+) -> Result<Option<ObjectMeta>, KeysError> {
+    let found = secrets.of_gateway(holder).await?;
+    match &found[..] {
+        [] => Ok(None),
+        [secret] => secrets.checked(&secret.name_any(), holder).await,
+        several => {
+            let mut names: Vec<_> = several.iter().map(ResourceExt::name_any).collect();
+            names.sort();
+            Err(KeysError::Several(names.join(", ")))
+        }
     }
 }
 
@@ -209,18 +223,35 @@ impl Secrets {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The Secrets in `namespace` that are labelled as keys for one remote cluster.
-    async fn of_cluster(
-        &self,
-        namespace: &str,
-        remote_cluster_id: &str,
-    ) -> kube::Result<Vec<DynamicObject>> {
+    /// The Secrets that are labelled as keys for the remote cluster of `holder`, without those of other gateways.
+    async fn of_gateway(&self, holder: &Holder<'_>) -> kube::Result<Vec<DynamicObject>> {
+        let Holder { namespace, remote_cluster_id, owner } = holder;
         let mut found = self.metadata.list(namespace).await?;
         found.retain(|secret| {
             secret.labels().get(REMOTE_CLUSTER_ID).is_some_and(|id| id == remote_cluster_id)
+                && !is_of_another_gateway(secret.owner_references(), &owner.kind, &owner.name)
         });
 
         Ok(found)
+    }
+
+    /// Whether the owner itself names the Secret `name`, rather than its template. From the API server: an outdated view would
+    /// give the gateway the keys of another one.
+    async fn is_named_by_owner(&self, name: &str, holder: &Holder<'_>) -> kube::Result<bool> {
+        let Holder { namespace, owner, .. } = holder;
+        let (group, version) = owner.api_version.split_once('/').unwrap_or_default();
+        let kind = GroupVersionKind::gvk(group, version, &owner.kind);
+        let kind = ApiResource::from_gvk(&kind);
+        let owners: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &kind);
+        // The role of the operator has the verb `list` only.
+        let by_name = ListParams::default().fields(&format!("metadata.name={}", owner.name));
+        let found = owners.list(&by_name).await?;
+        let is_it = |owner: &DynamicObject| {
+            owner.data.pointer("/spec/secretRef/name").is_some_and(|named| named == name)
+        };
+
+        Ok(found.iter().any(is_it))
     }
 
     /// The metadata of a Secret that has valid keys, from the cache; `None` if it does not exist.

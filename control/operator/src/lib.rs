@@ -34,6 +34,7 @@ mod foreign_cluster;
 mod in_force;
 mod keys;
 mod kind;
+mod masquerade_address;
 mod problem;
 mod queue;
 mod render;

@@ -1,5 +1,9 @@
 //! Why a gateway, or a service in front of an address, cannot be created as specified.
 
+use std::net::IpAddr;
+
+use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX};
+
 use super::child::ChildError;
 use super::keys::KeysError;
 use super::workload::WorkloadError;
@@ -62,6 +66,27 @@ pub enum Problem {
     /// The Secret has no key.
     #[error(transparent)]
     Keys(KeysError),
+    /// Its number has no meaning.
+    #[error(
+        "label {GATEWAY_INDEX}={found}: write the number of the gateway, from 0 to {}, or remove it",
+        GATEWAYS_MAX - 1
+    )]
+    GatewayIndex {
+        /// The value of the label.
+        found: String,
+    },
+    /// Remote clusters reach a host under the address with which it would masquerade.
+    #[error(
+        "gateway {index} would masquerade nodes with {address}, which is status.ip of IP {ip}: delete that IP and make it again, or use fewer gateways"
+    )]
+    MasqueradeAddressTaken {
+        /// The number of the gateway.
+        index: u8,
+        /// The address.
+        address: IpAddr,
+        /// The namespace and name of the `IP`.
+        ip: String,
+    },
     /// Without the Prometheus operator it has no reader.
     #[error(
         "spec.metrics asks for a ServiceMonitor, which the API server does not know: install the Prometheus operator, or ask for none"
@@ -121,6 +146,8 @@ impl Problem {
             Self::Keys(KeysError::Missing(_)) => "MissingSecretRef",
             Self::NoMonitors => "MetricsEnforced",
             Self::NameTaken { .. } => "NameTaken",
+            Self::GatewayIndex { .. } => "GatewayIndexInvalid",
+            Self::MasqueradeAddressTaken { .. } => "MasqueradeAddressTaken",
             Self::Keys(_) => "KeysSecretCheckFailed",
             Self::Kube { .. } => "Refused",
         }
@@ -144,6 +171,8 @@ impl Problem {
             | Self::NoOwner
             | Self::NoMonitors
             | Self::NameTaken { .. }
+            | Self::GatewayIndex { .. }
+            | Self::MasqueradeAddressTaken { .. }
             | Self::Keys(_) => false,
         }
     }

@@ -15,6 +15,7 @@ use super::child::{Child, Parent, child};
 use super::context::Context;
 use super::keys;
 use super::kind::Gateway;
+use super::masquerade_address;
 use super::problem::Problem;
 
 /// The API version that Liqo's template references omit.
@@ -33,6 +34,7 @@ pub(super) async fn reconcile<K: Gateway>(
         return Ok(());
     }
     let identity = identity(gateway.as_ref())?;
+    masquerade_address::check(gateway.as_ref(), &identity, context).await?;
     let (name, template) = template(gateway.as_ref(), &identity, context).await?;
     let schema = context.schema(K::MODE).clone();
     let secret = secret(gateway.as_ref(), &identity, context).await?;
@@ -91,9 +93,8 @@ async fn secret<K: Gateway>(
     if let Some(name) = gateway.secret() {
         return Ok(name.to_owned());
     }
-    let Identity { name, namespace, remote_cluster_id, .. } = identity;
 
-    keys::name(&context.secrets, namespace, remote_cluster_id, name)
+    keys::name(&context.secrets, identity)
         .await
         .map_err(Problem::failed_to("list the Secrets with keys"))
 }

@@ -121,6 +121,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
         put_or_replace::<ClusterRoleBinding>(context, None, binding, ROLE).await?;
     }
     unbind_former(&site, context).await?;
+    let selector = deployment.pointer(SELECTOR).cloned().unwrap_or_default();
     deploy(gateway, context, &namespace, deployment).await?;
     if let Some(service) = service {
         let applied = put::<Service>(context, Some(&namespace), service).await?;
@@ -129,7 +130,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
             context.report(gateway, "ServiceEnforced", note).await;
         }
     }
-    write_endpoint(gateway, context, &site, keys.secret).await?;
+    write_endpoint(gateway, context, &site, &selector, keys.secret).await?;
 
     scrape(gateway, context, &site, metrics).await
 }
@@ -252,16 +253,19 @@ async fn delete_bindings(
     Ok(())
 }
 
-/// Writes the endpoint of the gateway. While it cannot be determined, the former one is kept.
+/// Writes the endpoint of the gateway, whose pods `selector` selects. While it cannot be determined, the former one is kept.
 async fn write_endpoint<K: WireGuard>(
     gateway: &K,
     context: &Context,
     site: &Site<'_>,
+    selector: &Value,
     secret: ObjectReference,
 ) -> Result<(), Problem> {
     let pods = context.of::<Pod>().list(site.namespace).await;
     let pods = pods.map_err(Problem::failed_to("list pods"))?;
-    let pods: Vec<Pod> = pods.into_iter().filter_map(|pod| pod.try_parse().ok()).collect();
+    // The namespace may have pods of several gateways.
+    let own = pods.into_iter().filter(|pod| is_selected(pod, selector));
+    let pods: Vec<Pod> = own.filter_map(|pod| pod.try_parse().ok()).collect();
     let inside = internal_endpoint(&pods);
     let endpoint = match gateway.service() {
         None => None,
@@ -283,6 +287,16 @@ async fn write_endpoint<K: WireGuard>(
     apply_status(&owns, &own, site.name, &status)
         .await
         .map_err(Problem::failed_to("write the status"))
+}
+
+/// Whether `pod` has the labels that `selector` of a Deployment requires.
+fn is_selected(pod: &DynamicObject, selector: &Value) -> bool {
+    let required = selector.get("matchLabels").and_then(Value::as_object);
+    let has = |(label, value): (&String, &Value)| {
+        pod.labels().get(label).is_some_and(|found| value == found)
+    };
+
+    required.is_none_or(|required| required.iter().all(has))
 }
 
 async fn external_endpoint(

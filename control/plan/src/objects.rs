@@ -43,7 +43,7 @@ use configuration::Pair;
 pub use configuration::{LISTS, Name, ParsedConfiguration, lists, parse};
 pub use local::{masquerade_addresses, own_destinations};
 pub use refusal::{Problem, Refusal};
-pub(crate) use selection::{configurations_of, keys_of, reports_on};
+pub(crate) use selection::{configurations_of, keys_of, reported_by_another};
 
 /// The gateway that objects are read for: which of them concern it, and what no object defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

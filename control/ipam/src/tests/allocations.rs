@@ -6,10 +6,10 @@ use kube::core::DeserializeGuard;
 use kube::{Resource as _, ResourceExt as _};
 use proptest::collection::btree_map;
 use serde_json::json;
-use strait_api::Network;
+use strait_api::{IP, Network};
 
 use super::*;
-use crate::decision::{Permission, Problem, decide};
+use crate::decision::{Permission, Problem, StatusAllocation, decide};
 use crate::journal::BYTES_MAX;
 use crate::names;
 use crate::resources::{Objects, Resources};
@@ -168,6 +168,56 @@ fn an_installation_has_the_networks_of_liqo() {
         .map(|network| network.meta().name.clone().unwrap())
         .collect();
     assert_eq!(names[..2], ["pod-cidr-10-244-0-0-16", "pod-cidr-fd00-10---56"]);
+}
+
+/// As after an upgrade: the `Network` reserves one address, and `old` has one that is reserved by now.
+#[test]
+fn addresses_of_all_gateways_are_reserved() {
+    let network: Network = serde_json::from_value(json!({
+        "metadata": {
+            "namespace": "liqo", "name": "external-cidr", "uid": numbered(0),
+            "labels": {"ipam.liqo.io/network-type": "external-cidr"},
+        },
+        "spec": {"cidr": "10.70.0.0/16", "preAllocated": 1},
+        "status": {"cidr": "10.70.0.0/16"},
+    }))
+    .unwrap();
+    let ip = |number: u32, name: &str, status| {
+        let ip: IP = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenant", "name": name, "uid": numbered(number)},
+            "spec": {"ip": "192.0.2.7"}, "status": status,
+        }))
+        .unwrap();
+        std::sync::Arc::new(DeserializeGuard(Ok(ip)))
+    };
+    let old = json!({"ip": "10.70.0.3", "cidr": "10.70.0.0/16"});
+    let objects = Objects {
+        networks: vec![std::sync::Arc::new(DeserializeGuard(Ok(network)))],
+        ips: vec![ip(1, "old", old), ip(2, "new", json!(null))],
+        ..Objects::default()
+    };
+    let resources = Resources::read(&Settings::default(), &objects);
+    let mut known = Journal::default();
+    let external = prefix("10.70.0.0/16");
+    let last = Some("10.70.0.3".parse().unwrap());
+    let allocation = Allocation::Prefix { prefix: external, is_shared: false, last };
+    let entry = |name: &str, allocation| Entry {
+        namespace: "liqo".to_owned(),
+        name: name.to_owned(),
+        allocation,
+    };
+    known.put(numbered(0), entry("external-cidr", allocation));
+    known.put(numbered(1), entry("old", Allocation::Address("10.70.0.3".parse().unwrap())));
+
+    for known in [known, Journal::default()] {
+        let pools = Pools::default();
+        let decision = decide(&pools, &known, &resources, &BTreeSet::new(), Permission::New);
+        let address = |number| match decision.outcomes[&numbered(number)] {
+            Ok(StatusAllocation::Address { address, .. }) => address.to_string(),
+            ref other => panic!("{other:?}"),
+        };
+        assert_eq!((address(1).as_str(), address(2).as_str()), ("10.70.0.3", "10.70.0.8"));
+    }
 }
 
 #[test]

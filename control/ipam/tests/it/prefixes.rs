@@ -282,8 +282,8 @@ async fn addresses_are_allocated_in_order_and_released() {
     until(async || !world.events("IP", "early").await.is_empty()).await;
     assert_eq!(world.events("IP", "early").await[0].0, "NetworkMissing");
     world.install("10.244.0.0/16", "10.96.0.0/12").await;
-    // The first one masquerades unknown sources.
-    assert_eq!(allocated("early").await, ["10.70.0.1", "10.70.0.0/16"]);
+    // The first eight masquerade unknown sources.
+    assert_eq!(allocated("early").await, ["10.70.0.8", "10.70.0.0/16"]);
     let early = api.get("early").await.unwrap();
     assert_eq!(early.finalizers(), ["ip.ipam.liqo.io/finalizer"]);
     assert_eq!(early.labels()["ipam.liqo.io/network-namespace"], INSTALLED);
@@ -291,10 +291,10 @@ async fn addresses_are_allocated_in_order_and_released() {
 
     // Released addresses are not allocated again at once.
     ask("second", Value::Null).await;
-    assert_eq!(allocated("second").await[0], "10.70.0.2");
+    assert_eq!(allocated("second").await[0], "10.70.0.9");
     world.delete::<IP>(TENANT, "early").await;
     ask("third", Value::Null).await;
-    assert_eq!(allocated("third").await[0], "10.70.0.3");
+    assert_eq!(allocated("third").await[0], "10.70.0.10");
 
     // Once round, and then there is none left.
     let small: Network = serde_json::from_value(json!({

@@ -3,6 +3,8 @@
 //! Types, statuses, reasons and messages are those that Liqo's own controller writes: `liqoctl info` displays the
 //! messages, and derives the health of the module from the statuses.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::DynamicObject;
@@ -26,7 +28,7 @@ struct Finding {
     type_: &'static str,
     status: &'static str,
     reason: &'static str,
-    message: &'static str,
+    message: Cow<'static, str>,
 }
 
 /// The module as it is `now`; `former` is as it was written last.
@@ -46,7 +48,7 @@ pub(super) fn module(objects: &Objects, former: &Module, now: Timestamp) -> Modu
 
         ModuleCondition {
             last_transition_time: Some(since.unwrap_or(Time(now))),
-            message: Some(finding.message.to_owned()),
+            message: Some(finding.message.into_owned()),
             reason: Some(finding.reason.to_owned()),
             status: finding.status.to_owned(),
             type_: finding.type_.to_owned(),
@@ -63,14 +65,16 @@ fn configuration(is_there: bool) -> Finding {
             type_,
             status: "Ready",
             reason: "NetworkConfigurationPresence",
-            message: "The network configuration of the peer cluster is present",
+            message: "The network configuration of the peer cluster is present".into(),
         }
     } else {
         Finding {
             type_,
             status: "NotReady",
             reason: "NetworkConfigurationMissing",
-            message: "The network configuration for the connection with the foreign cluster is missing",
+            message:
+                "The network configuration for the connection with the foreign cluster is missing"
+                    .into(),
         }
     }
 }
@@ -82,14 +86,14 @@ fn presence(has_gateway: bool) -> Finding {
             type_,
             status: "Ready",
             reason: "GatewayPresence",
-            message: "There is a gateway connecting to the foreign cluster",
+            message: "There is a gateway connecting to the foreign cluster".into(),
         }
     } else {
         Finding {
             type_,
             status: "NotReady",
             reason: "GatewayMissing",
-            message: "The gateway resource connecting to the foreign cluster is missing",
+            message: "The gateway resource connecting to the foreign cluster is missing".into(),
         }
     }
 }
@@ -104,33 +108,34 @@ fn gateways(type_: &'static str, deployments: &[Option<DynamicObject>]) -> Optio
         status.and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or_default()
     };
     let lacks_all = |deployment: &_| replicas(deployment, "readyReplicas") == 0;
-    let lacks_some = |deployment: &_| replicas(deployment, "unavailableReplicas") > 0;
+    let lacks_some =
+        |deployment: &_| lacks_all(deployment) || replicas(deployment, "unavailableReplicas") > 0;
 
-    Some(if deployments.iter().any(lacks_all) {
+    Some(if deployments.iter().all(lacks_all) {
         Finding {
             type_,
             status: "NotReady",
             reason: "GatewaysNotReady",
-            message: "All gateway replicas are not ready",
+            message: "All gateway replicas are not ready".into(),
         }
     } else if deployments.iter().any(lacks_some) {
         Finding {
             type_,
             status: "SomeNotReady",
             reason: "GatewaysSomeNotReady",
-            message: "Some gateway replicas are not ready",
+            message: "Some gateway replicas are not ready".into(),
         }
     } else {
         Finding {
             type_,
             status: "Ready",
             reason: "GatewaysReady",
-            message: "All gateway replicas are ready",
+            message: "All gateway replicas are ready".into(),
         }
     })
 }
 
-/// The worst of the connections.
+/// The worst of the connections. If another one of them is established, the message says so.
 fn connection(connections: &[DynamicObject]) -> Finding {
     let type_ = "NetworkConnectionStatus";
     let value = |connection: &DynamicObject| {
@@ -141,33 +146,45 @@ fn connection(connections: &[DynamicObject]) -> Finding {
         connections.iter().all(|connection| permitted.contains(&value(connection).as_str()))
     };
 
+    let established =
+        connections.iter().filter(|connection| value(connection) == "Connected").count();
+    let unless_partial = |message: &'static str| match established {
+        0 => message.into(),
+        _ => Cow::from(format!(
+            "{established} of {} network connections with the foreign cluster are established",
+            connections.len()
+        )),
+    };
+
     if connections.is_empty() {
         Finding {
             type_,
             status: "NotReady",
             reason: "ConnectionMissing",
-            message: "There is no network connection with the foreign cluster",
+            message: "There is no network connection with the foreign cluster".into(),
         }
     } else if all(&["Connected"]) {
         Finding {
             type_,
             status: "Established",
             reason: "ConnectionEstablished",
-            message: "The network connection with the foreign cluster is established",
+            message: "The network connection with the foreign cluster is established".into(),
         }
     } else if all(&["Connected", "Connecting"]) {
         Finding {
             type_,
             status: "Pending",
             reason: "ConnectionPending",
-            message: "The network connection with the foreign cluster is connecting",
+            message: unless_partial(
+                "The network connection with the foreign cluster is connecting",
+            ),
         }
     } else {
         Finding {
             type_,
             status: "Error",
             reason: "ConnectionError",
-            message: "The network connection with the foreign cluster is in error",
+            message: unless_partial("The network connection with the foreign cluster is in error"),
         }
     }
 }
@@ -240,6 +257,40 @@ mod tests {
                 "{values:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_partial_state_counts_the_connections() {
+        let message = |values: &[&str]| {
+            let connections = values.iter().map(|value| object(&json!({"value": value})));
+            let objects = Objects { connections: connections.collect(), ..Objects::default() };
+            let module = module(&objects, &Module::default(), NOW);
+            let connection = module.conditions.into_iter().next_back().unwrap();
+            (connection.status, connection.message.unwrap())
+        };
+        let of = |status: &str, message: &str| (status.to_owned(), message.to_owned());
+
+        assert_eq!(
+            message(&["Connected", "Error"]),
+            of("Error", "1 of 2 network connections with the foreign cluster are established")
+        );
+        assert_eq!(
+            message(&["Connecting", "Connected", "Connected"]),
+            of("Pending", "2 of 3 network connections with the foreign cluster are established")
+        );
+        let none = "The network connection with the foreign cluster is in error";
+        assert_eq!(message(&["Error", "Connecting"]), of("Error", none));
+    }
+
+    #[test]
+    fn a_ready_gateway_beside_another_is_partial() {
+        let [ready, missing] = [json!({"readyReplicas": 1}), json!({"unavailableReplicas": 1})];
+        let servers = [&ready, &missing].map(|status| Some(object(status)));
+        let objects = Objects { servers: servers.to_vec(), ..Objects::default() };
+
+        assert_eq!(status(&objects, "NetworkGatewayServerStatus").unwrap(), "SomeNotReady");
+        let unmade = Objects { servers: vec![Some(object(&ready)), None], ..Objects::default() };
+        assert_eq!(status(&unmade, "NetworkGatewayServerStatus").unwrap(), "SomeNotReady");
     }
 
     #[test]

@@ -14,5 +14,6 @@ mod conditions;
 mod foreign_clusters;
 mod gateways;
 mod keys;
+mod several;
 mod templates;
 mod world;

@@ -14,12 +14,14 @@ use crate::plan::Rejection;
 #[must_use]
 pub(crate) fn verdicts(scope: &Scope, objects: &Objects, desired: &Desired) -> Vec<Verdict> {
     let causes = Causes::new(desired);
+    let reported_by_another = objects::reported_by_another(scope, objects);
 
     let configurations = objects::configurations_of(scope, objects).map(|listed| {
         let object = listed.0.as_ref().ok();
         let waiting = || object.and_then(|object| causes.waiting(object));
         let outcome = causes.refused(&**listed).or_else(waiting).unwrap_or(Outcome::InForce);
-        let has_condition = objects::reports_on(scope, objects, &**listed);
+        let cluster = objects::cluster_id(&**listed);
+        let has_condition = cluster.is_none_or(|id| !reported_by_another.contains(id));
         let object = object.filter(|_| has_condition);
         let known = object.and_then(|object| object.status.as_ref()).and_then(|status| {
             status.conditions.iter().find(|condition| condition.type_ == IN_FORCE).cloned()

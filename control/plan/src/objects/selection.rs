@@ -3,6 +3,9 @@
 //! A remote cluster may have several gateways here. Each has a `PublicKey` of its own, which its `GatewayServer` or
 //! `GatewayClient` owns; all of them share the `Configuration`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use strait_api::identity::is_of_another_gateway;
 use strait_api::labels::gateway_index;
@@ -28,20 +31,25 @@ pub(crate) fn configurations_of<'a>(
     objects.configurations.iter().filter(|listed| concerns(scope, &***listed))
 }
 
-/// Whether this gateway writes the condition of the `Configuration` of a remote cluster. It has one place for all gateways to
-/// that cluster: the first one writes it.
-pub(crate) fn reports_on(scope: &Scope, objects: &Objects, configuration: &impl Resource) -> bool {
-    let id = cluster_id(configuration);
-    let keys = || objects.public_keys.iter().filter(|listed| cluster_id(&***listed) == id);
-    let own = keys().filter(|listed| !is_of_another(scope, &***listed));
-    // An invalid key has a number as well.
-    let own = own.max_by_key(|listed| (is_owned(scope, &***listed), age(&***listed)));
-
-    match own {
-        Some(own) => gateway_index(&**own) == Ok(0),
-        // Without a key of its own this is the first gateway or not. Only in the former case are there no others.
-        None => keys().next().is_none(),
+/// The remote clusters whose `Configuration` gets its condition from another gateway. It has one condition for all gateways to
+/// the cluster: the first one writes it.
+pub(crate) fn reported_by_another<'a>(scope: &Scope, objects: &'a Objects) -> BTreeSet<&'a str> {
+    // The youngest of the keys that concern this gateway; an invalid key has a number as well.
+    let mut own_keys = BTreeMap::<_, Option<&DeserializeGuard<PublicKey>>>::new();
+    for key in objects.public_keys.iter().map(AsRef::as_ref) {
+        let Some(id) = cluster_id(key) else { continue };
+        let own_key = own_keys.entry(id).or_default();
+        let rank = |key: &DeserializeGuard<PublicKey>| (is_owned(scope, key), age(key));
+        if !is_of_another(scope, key) && own_key.is_none_or(|known| rank(known) < rank(key)) {
+            *own_key = Some(key);
+        }
     }
+    // Without a key of its own this gateway may be any of them, if there are others.
+    let is_of_first = |key: &Option<&DeserializeGuard<PublicKey>>| {
+        key.is_some_and(|key| gateway_index(key) == Ok(0))
+    };
+
+    own_keys.into_iter().filter(|(_, key)| !is_of_first(key)).map(|(id, _)| id).collect()
 }
 
 /// Whether the gateway of `scope` owns `key`.
