@@ -5,19 +5,22 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use strait_host::netlink::METRIC_OF_LAST_RESORT;
+use tokio::select;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::facts::Facts;
 use super::flags::{Place, Settings};
-use super::forwarding::{self, Desired, Overlay, VxlanDevice};
+use super::forwarding::{self, Desired, NetworkView, Overlay, VxlanDevice};
+use super::gateway_watch::GatewayWatch;
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::nftables::{self, Outcome, Ruleset, TABLE};
-use super::pages::Report;
+use super::pages::{Gateways, Report};
 use super::split_horizon::{self, Neighbours};
 use super::state::{Change, State};
-use crate::plan::{Objects, Plan, plan};
+use crate::plan::{self, Objects, Plan, plan};
 
 /// The timeout of a round. The kernel answers at once: a longer wait is for an answer that was lost, and the round is
 /// repeated.
@@ -27,13 +30,32 @@ const ROUND_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Agent {
     settings: Settings,
     kernel: Kernel,
+    gateways: GatewayWatch,
     objects: Option<Objects>,
+    /// As the last round has left it.
+    applied: Option<Applied>,
     report: watch::Sender<Report>,
     facts: watch::Sender<Facts>,
     /// Whether the last round left nothing to do.
     is_settled: bool,
     /// As after the last round: the kernel forgets neighbours that are not used.
     near_nodes: NearNodes,
+}
+
+/// What a round has read and written.
+struct Applied {
+    view: NetworkView,
+    device: Option<VxlanDevice>,
+    found: Found,
+}
+
+/// What has changed without the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// An interface, a rule or a route of ours.
+    Network,
+    /// What a gateway says.
+    Gateways,
 }
 
 /// The result of one round.
@@ -43,6 +65,7 @@ struct Round {
     changed: u64,
     failures: Vec<KernelError>,
     near_nodes: NearNodes,
+    applied: Option<Applied>,
 }
 
 /// Nodes on a network in common that are next hops.
@@ -64,7 +87,9 @@ impl Agent {
         Self {
             settings,
             kernel,
+            gateways: GatewayWatch::new(),
             objects: None,
+            applied: None,
             report,
             facts,
             is_settled: true,
@@ -72,9 +97,14 @@ impl Agent {
         }
     }
 
-    /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
-    pub(super) async fn next_change(&mut self) {
-        self.kernel.next_change().await;
+    /// Waits until something has changed. Cancel safe.
+    pub(super) async fn next_change(&mut self) -> Changed {
+        let Self { kernel, gateways, .. } = self;
+
+        select! {
+            () = gateways.changed() => Changed::Gateways,
+            () = kernel.next_change() => Changed::Network,
+        }
     }
 
     /// Whether another round may help.
@@ -84,15 +114,38 @@ impl Agent {
 
     /// Applies `objects` from now on.
     pub(super) async fn apply(&mut self, objects: Objects) {
+        self.gateways.follow(&plan::endpoints(&objects));
         self.objects = Some(objects);
         self.sync().await;
     }
 
+    /// Moves routes to the gateways that forward now. Takes from the last round how gateways are reached, which a whole
+    /// round reads again: that one has to follow.
+    pub(super) async fn shift(&mut self) {
+        let Self { settings, kernel, gateways, objects, applied, report, .. } = self;
+        let (Some(objects), Some(Applied { view, device, found })) = (objects, applied) else {
+            return;
+        };
+        objects.forwarding = gateways.forwarding();
+        let plan = plan(&settings.node, objects);
+        let wanted = forwarding::desired(&plan, view, settings.vxlan, *device, &found.state);
+
+        let changes = found.state.changes(&wanted.state);
+        let index = device.map(|device| device.index);
+        let made = async { Ok(make(kernel, &changes, found, index).await) };
+        // What was refused, or not answered, is for the round.
+        let (changed, _) = within(ROUND_MAX, made).await.unwrap_or_default();
+        report.send_modify(|report| report.changed = report.changed.saturating_add(changed));
+    }
+
     /// One round. Without objects nothing is done: the routes of a former process stay in force.
     pub(super) async fn sync(&mut self) {
+        if let Some(objects) = &mut self.objects {
+            objects.forwarding = self.gateways.forwarding();
+        }
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
-        let Round { desired: wanted, changed, failures, near_nodes } =
+        let Round { desired: wanted, changed, failures, near_nodes, applied } =
             match within(ROUND_MAX, self.round(&plan)).await {
                 Ok(round) => round,
                 Err(failure) => Round { failures: vec![failure], ..Round::default() },
@@ -102,6 +155,7 @@ impl Agent {
         // A node that is being resolved is known a moment later, or is not there.
         let is_resolving = !near_nodes.unresolved.is_subset(&self.near_nodes.unresolved);
         self.near_nodes = near_nodes;
+        self.applied = applied;
         self.is_settled = failures.is_empty() && wanted.problems.is_empty() && !is_resolving;
         let of_objects = plan.problems.iter().map(ToString::to_string);
         let problems: Vec<String> =
@@ -118,10 +172,14 @@ impl Agent {
         if !before.refused.is_empty() && refused.is_empty() {
             info!("the kernel is in the desired state again");
         }
+        let [forwarding, silent] = [true, false].map(|forwards| {
+            objects.forwarding.values().filter(|state| state.forwards == forwards).count()
+        });
         let failed = u64::try_from(refused.len()).unwrap_or(u64::MAX);
         self.report.send_replace(Report {
             is_listed: true,
-            paths: wanted.paths.into_values().collect(),
+            paths: wanted.paths.into_values().flatten().collect(),
+            gateways: Gateways { forwarding, silent },
             problems,
             refused,
             changed: before.changed.saturating_add(changed),
@@ -160,7 +218,7 @@ impl Agent {
 
         let changes = found.state.changes(&wanted.state);
         let index = device.map(|device| device.index).or(own);
-        let (changed, refused) = make(kernel, &changes, &found, index).await;
+        let (changed, refused) = make(kernel, &changes, &mut found, index).await;
         failures.extend(refused);
         failures.extend(kernel.remove_stale(&found).await);
         if let Some(own) = found.own_device().filter(|_| overlay == Ok(None)) {
@@ -170,7 +228,7 @@ impl Agent {
             }
         }
         wanted.problems.extend(overlay.err());
-        let near_nodes = match self.near_nodes(plan, &wanted.state).await {
+        let near_nodes = match self.near_nodes(plan, &wanted).await {
             Ok(near_nodes) => near_nodes,
             Err(failure) => {
                 failures.push(failure);
@@ -179,12 +237,14 @@ impl Agent {
         };
         failures.extend(self.set_ruleset(plan, &wanted.state, &near_nodes.neighbours).await.err());
 
-        Ok(Round { desired: wanted, changed, failures, near_nodes })
+        let applied = failures.is_empty().then_some(Applied { view, device, found });
+
+        Ok(Round { desired: wanted, changed, failures, near_nodes, applied })
     }
 
     /// The MAC addresses of the next hops that are nodes on a network in common.
-    async fn near_nodes(&self, plan: &Plan, wanted: &State) -> Result<NearNodes, KernelError> {
-        let hops = split_horizon::near_nodes(plan, wanted);
+    async fn near_nodes(&self, plan: &Plan, wanted: &Desired) -> Result<NearNodes, KernelError> {
+        let hops = split_horizon::near_nodes(plan, &wanted.state, &wanted.reserve);
         let mut neighbours = self.kernel.resolved(&hops).await?;
         for hop in &hops {
             if let Some(mac) = self.near_nodes.neighbours.get(hop) {
@@ -205,7 +265,8 @@ impl Agent {
     ) -> Result<(), KernelError> {
         let is_unmasqueraded = self.settings.masquerade_bypass;
         let pods = plan.pods.iter().filter(|_| is_unmasqueraded).map(|prefix| prefix.to_net());
-        let remotes = wanted.routes.keys().map(|key| key.prefix);
+        let whole = wanted.routes.keys().filter(|key| key.metric == METRIC_OF_LAST_RESORT);
+        let remotes = whole.map(|key| key.prefix);
         let prefixes_by_node = split_horizon::prefixes_by_node(plan, wanted, neighbours);
         let ruleset = Ruleset::new(pods, remotes, prefixes_by_node);
         let applied = ruleset.clone();
@@ -259,7 +320,7 @@ pub(super) async fn clean_up(
     place: Place,
     device: &str,
 ) -> Result<String, KernelError> {
-    let found = kernel.found(device).await?;
+    let mut found = kernel.found(device).await?;
     let had_table = nftables::remove();
     let had_table =
         had_table.map_err(KernelError::of(format!("remove the nftables table {TABLE}")))?;
@@ -268,11 +329,12 @@ pub(super) async fn clean_up(
     }
     let State { routes, rules, .. } = &found.state;
     let (routes, rules, stale) = (routes.len(), rules.len(), found.stale());
-    let own = found.own_device();
+    let own = found.own_device().cloned();
     let changes = found.state.changes(&State::default());
-    let (_, mut failures) = make(kernel, &changes, &found, own.map(|own| own.index)).await;
+    let index = own.as_ref().map(|own| own.index);
+    let (_, mut failures) = make(kernel, &changes, &mut found, index).await;
     failures.extend(kernel.remove_stale(&found).await);
-    if let Some(own) = own {
+    if let Some(own) = &own {
         failures.extend(kernel.remove_device(own).await.err());
     }
     if let Some(failure) = failures.into_iter().next() {
@@ -293,12 +355,12 @@ pub(super) async fn clean_up(
 async fn make(
     kernel: &Kernel,
     changes: &[Change],
-    found: &Found,
+    found: &mut Found,
     device: Option<u32>,
 ) -> (u64, Vec<KernelError>) {
     let (mut made, mut failures) = (0, Vec::new());
     for change in changes {
-        match kernel.apply(*change, found, device).await {
+        match kernel.apply(change, found, device).await {
             Ok(()) => {
                 info!("{change}");
                 made += 1;

@@ -117,7 +117,7 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::Arc;
 
-    use crate::plan::plan;
+    use crate::plan::{Forwarding, plan};
     use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 
@@ -172,6 +172,7 @@ mod tests {
                 .map(|node| Arc::new(serde_json::from_value(node.clone()).unwrap()))
                 .collect(),
             agents: Vec::new(),
+            forwarding: Forwarding::default(),
         }
     }
 

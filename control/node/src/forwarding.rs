@@ -8,17 +8,23 @@
 //! the pod ends VXLAN        prefix via POD          dev the VXLAN device, likewise
 //! each prefix, behind that  prefix unreachable      with the highest metric
 //! ```
+//!
+//! A prefix with several gateways has one route with a next hop for each.
 
-use std::collections::BTreeMap;
+mod path;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::IpNet;
 use remap::Prefix;
 use strait_api::vxlan;
 
 use super::flags::{OverlaySettings, Vxlan};
-use super::state::{Mac, RouteKey, State, Target, Version};
+use super::state::{Mac, NextHop, RouteKey, State, Target, Version};
 use crate::plan::{Hop, Places, Plan};
+pub(super) use path::{Path, PathProblem};
 
 /// Outer IPv4 header 20, UDP 8, VXLAN 8, inner Ethernet 14 bytes (RFC 7348 section 5).
 const OVERHEAD_BYTES: u32 = 50;
@@ -79,55 +85,11 @@ pub(super) struct VxlanDevice {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Desired {
     pub(super) state: State,
-    /// The path of each prefix.
-    pub(super) paths: BTreeMap<Prefix, Path>,
+    /// The paths of each prefix: one for each kind of next hop.
+    pub(super) paths: BTreeMap<Prefix, BTreeSet<Path>>,
     pub(super) problems: Vec<PathProblem>,
-}
-
-/// The path of packets for a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// To the pod of the gateway, on this node.
-    Pod,
-    /// To its node, a neighbour.
-    Direct,
-    /// To its node, inside VXLAN.
-    Vxlan,
-    /// To the former next hop, as no gateway is known.
-    Former,
-    /// The packets are rejected as unreachable.
-    Unreachable,
-}
-
-/// Why packets are rejected, or go to the former next hop, though a gateway is known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PathProblem {
-    /// There is no route to the pod.
-    #[error(
-        "{prefix}: no route leads to {pod}, the pod of the gateway: has the CNI made its network?"
-    )]
-    PodNotReached { prefix: Prefix, pod: IpAddr },
-    /// There is no route to the node, not even a default route.
-    #[error("{prefix}: no route leads to {address}, node {node} with the gateway")]
-    NodeNotReached { prefix: Prefix, node: String, address: IpAddr },
-    /// VXLAN is switched off.
-    #[error(
-        "{prefix}: node {node} with the gateway is behind a router, which does not know the prefix: do without --vxlan=never"
-    )]
-    Far { prefix: Prefix, node: String },
-    /// VXLAN is switched off, and the pod of the gateway takes nothing else.
-    #[error(
-        "{prefix}: pod {pod}, the gateway, takes packets in VXLAN only: do without --vxlan=never"
-    )]
-    OverlayOnly { prefix: Prefix, pod: String },
-    /// The two have no IP version in common.
-    #[error("{prefix}: {to} has no address of the version of {own}, where VXLAN begins here")]
-    NoCommonVersion { prefix: Prefix, to: String, own: IpAddr },
-    /// Other nodes could not send to this one.
-    #[error(
-        "none of the addresses of the Node is on an interface here, so there is no VXLAN: is --node-name the name of this host's Node, and is this the network of the host?"
-    )]
-    NoOwnAddress,
+    /// The next hops that routes may get from one moment to the next.
+    pub(super) reserve: BTreeSet<NextHop>,
 }
 
 /// The VXLAN device, if it is needed: to reach another node, or for a node behind a router to reach a gateway here.
@@ -145,12 +107,12 @@ pub(super) fn overlay(
     before: Option<&State>,
 ) -> Result<Option<Overlay>, PathProblem> {
     // `None` where it is not known.
-    let need = |(prefix, hop): (&Prefix, &Hop)| match (hop, vxlan) {
-        (Hop::Former, _) => {
-            let before = before.and_then(|before| before.route(prefix.to_net()));
-            let goes_on = before.is_some_and(|before| may_go_on(plan, *prefix, before));
-            if goes_on { None } else { Some(false) }
-        }
+    let need_of_former = |prefix: &Prefix| {
+        let before = before.and_then(|before| before.route(prefix.to_net()));
+        let goes_on = before.is_some_and(|before| may_go_on(plan, *prefix, before).is_some());
+        if goes_on { None } else { Some(false) }
+    };
+    let need_of_hop = |hop: &Hop| match (hop, vxlan) {
         (_, Vxlan::Never) => Some(false),
         (Hop::Overlay { .. }, Vxlan::Auto | Vxlan::Always)
         | (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
@@ -159,7 +121,13 @@ pub(super) fn overlay(
             view.reach.get(address).map(|reach| *reach == Reach::Routed)
         }
     };
-    let needs: Vec<_> = plan.hops.iter().map(need).collect();
+    let without_hops = plan.hops.iter().filter(|(_, hops)| hops.is_empty());
+    // Also for the hops in reserve: a new device would be too late.
+    let hops = plan.hops.values().chain(plan.reserve.values()).flatten();
+    let needs: BTreeSet<_> = without_hops
+        .map(|(prefix, _)| need_of_former(prefix))
+        .chain(hops.map(need_of_hop))
+        .collect();
     let stays = before.is_some() && (!plan.is_complete || needs.contains(&None));
     if !stays && !needs.contains(&Some(true)) {
         return Ok(None);
@@ -189,40 +157,53 @@ pub(super) fn desired(
 ) -> Desired {
     let mut wanted = Desired::default();
     let site = Site { plan, view, vxlan, device };
-    for (prefix, hop) in &plan.hops {
-        let target = match site.target(*prefix, hop, &mut wanted.state) {
-            Ok(target) => target,
-            Err(problem) => {
-                wanted.problems.push(problem);
-                None
-            }
-        };
+    for (prefix, hops) in &plan.hops {
+        let target = site.target(*prefix, hops, &mut wanted);
         let net = prefix.to_net();
-        let before = found.route(net).filter(|before| may_go_on(plan, *prefix, *before));
-        let (path, target) = match (target, before) {
-            (Some((path, target)), _) => (path, Some(target)),
+        let before = found.route(net).and_then(|before| may_go_on(plan, *prefix, before));
+        let (paths, target) = match (target, before) {
+            (Some((paths, target)), _) => (paths, Some(target)),
             (None, Some(before)) => {
-                keep_next_hop(before, device, found, &mut wanted.state);
-                (Path::Former, Some(before))
+                keep_next_hops(&before, device, found, &mut wanted.state);
+                ([Path::Former].into(), Some(before))
             }
-            (None, None) => (Path::Unreachable, None),
+            (None, None) => ([Path::Unreachable].into(), None),
         };
-        wanted.paths.insert(*prefix, path);
+        wanted.paths.insert(*prefix, paths);
         let routes = &mut wanted.state.routes;
         routes.extend(target.map(|target| (RouteKey::of(net), target)));
         routes.insert(RouteKey::of_last_resort(net), Target::Unreachable);
         wanted.state.rules.insert(Version::of(net));
+    }
+    let parts = plan.hops_of_parts.iter().filter(|(part, _)| !plan.hops.contains_key(part));
+    for (part, hops) in parts {
+        // Without a last resort: that of the whole prefix is behind it, and so are the other gateways.
+        if let Some((_, target)) = site.target(*part, hops, &mut wanted) {
+            wanted.state.routes.insert(RouteKey::of(part.to_net()), target);
+        }
+    }
+    for (prefix, hops) in &plan.reserve {
+        // What is wrong with a way matters once packets take it.
+        let next_hops =
+            hops.iter().filter_map(|hop| site.next_hop(*prefix, hop, &mut wanted.state).ok()?);
+        wanted.reserve.extend(next_hops.map(|(_, next_hop)| next_hop));
     }
     if !plan.is_complete {
         // Any of the routes may belong to an object that cannot be read.
         let State { routes, rules, neighbours, forwarding } = found.clone();
         let state = &mut wanted.state;
         state.rules.extend(rules);
-        let missing = |net| plan.hops.keys().all(|prefix| prefix.to_net() != net);
-        let kept = routes
-            .into_iter()
-            .filter(|(key, target)| missing(key.prefix) && leads_to(*target, &plan.other_places));
-        state.routes.extend(kept);
+        // A part of a prefix that a gateway does not carry any more has no last resort.
+        let is_part = |net: &IpNet| !routes.contains_key(&RouteKey::of_last_resort(*net));
+        let is_planned = |net: &IpNet| {
+            plan.hops
+                .keys()
+                .map(Prefix::to_net)
+                .any(|prefix| prefix == *net || (is_part(net) && prefix.contains(net)))
+        };
+        for (key, target) in routes.iter().filter(|(key, _)| !is_planned(&key.prefix)) {
+            state.routes.extend(kept(target, &plan.other_places).map(|target| (*key, target)));
+        }
         for (ip, mac) in neighbours {
             state.neighbours.entry(ip).or_insert(mac);
         }
@@ -234,16 +215,24 @@ pub(super) fn desired(
     wanted
 }
 
-/// Whether packets for `prefix` may go to the former next hop: the gateway may still be there.
-fn may_go_on(plan: &Plan, prefix: Prefix, before: Target) -> bool {
-    plan.places.get(&prefix).is_some_and(|places| leads_to(before, places))
+/// The former target of `prefix` with those next hops that the gateway may still be behind, if there are any.
+fn may_go_on(plan: &Plan, prefix: Prefix, before: &Target) -> Option<Target> {
+    kept(before, plan.places.get(&prefix)?)
 }
 
-/// Whether `target` leads to one of `places`, or is unreachable.
-fn leads_to(target: Target, places: &Places) -> bool {
-    let Target::Via { gateway, .. } = target else { return true };
+/// `target` with those of its next hops that lead to one of `places`, if there are any.
+fn kept(target: &Target, places: &Places) -> Option<Target> {
+    let Target::Via { hops, source } = target else { return Some(Target::Unreachable) };
+    let hops: BTreeSet<_> =
+        hops.iter().filter(|hop| leads_to(hop.gateway, places)).copied().collect();
+
+    (!hops.is_empty()).then_some(Target::Via { hops, source: *source })
+}
+
+/// Whether `next_hop` leads to one of `places`.
+fn leads_to(next_hop: IpAddr, places: &Places) -> bool {
     let is_there =
-        |place: &IpAddr| gateway == *place || gateway == Mac::of_node(*place).link_local();
+        |place: &IpAddr| next_hop == *place || next_hop == Mac::of_node(*place).link_local();
 
     places.is_incomplete || places.addresses.iter().any(is_there)
 }
@@ -258,18 +247,41 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The target of packets for `prefix`, if it is known; the entries that it needs beside the route are added to
-    /// `state`.
+    /// The target of packets for `prefix` and the paths to it, as far as they are known. What else it needs, and what is
+    /// wrong with a hop, is added to `wanted`.
     fn target(
+        &self,
+        prefix: Prefix,
+        hops: &BTreeSet<Hop>,
+        wanted: &mut Desired,
+    ) -> Option<(BTreeSet<Path>, Target)> {
+        let (mut paths, mut next_hops) = (BTreeSet::new(), BTreeSet::new());
+        for hop in hops {
+            match self.next_hop(prefix, hop, &mut wanted.state) {
+                Ok(Some((path, next_hop))) => {
+                    paths.insert(path);
+                    next_hops.insert(next_hop);
+                }
+                Ok(None) => {}
+                Err(problem) => wanted.problems.push(problem),
+            }
+        }
+        let source = self.source(prefix);
+
+        (!next_hops.is_empty()).then_some((paths, Target::Via { hops: next_hops, source }))
+    }
+
+    /// The next hop of packets for `prefix`, if it is known; the entries that it needs beside the route are added to
+    /// `state`.
+    fn next_hop(
         &self,
         prefix: Prefix,
         hop: &Hop,
         state: &mut State,
-    ) -> Result<Option<(Path, Target)>, PathProblem> {
+    ) -> Result<Option<(Path, NextHop)>, PathProblem> {
         let reach = |address: &IpAddr| self.view.reach.get(address).copied();
-        let via = |gateway, device| Target::Via { gateway, device, source: self.source(prefix) };
+        let via = |gateway, device| NextHop { gateway, device };
         match hop {
-            Hop::Former => Ok(None),
             Hop::Pod(pod) => match reach(pod) {
                 Some(Reach::Neighbour { device }) => Ok(Some((Path::Pod, via(*pod, device)))),
                 Some(Reach::Routed) | None => Err(PathProblem::PodNotReached { prefix, pod: *pod }),
@@ -345,15 +357,14 @@ fn add_neighbour(address: IpAddr, far: IpAddr, state: &mut State) -> IpAddr {
 }
 
 /// Keeps the entries that the route to `target` needs on the VXLAN device.
-fn keep_next_hop(target: Target, vxlan: Option<VxlanDevice>, found: &State, state: &mut State) {
-    let Target::Via { gateway, device, .. } = target else { return };
-    if vxlan.is_none_or(|vxlan| vxlan.index != device) {
-        return;
-    }
-    if let Some(mac) = found.neighbours.get(&gateway) {
-        state.neighbours.entry(gateway).or_insert(*mac);
-        if let Some(far) = found.forwarding.get(mac) {
-            state.forwarding.entry(*mac).or_insert(*far);
+fn keep_next_hops(target: &Target, vxlan: Option<VxlanDevice>, found: &State, state: &mut State) {
+    let Some(vxlan) = vxlan else { return };
+    for NextHop { gateway, .. } in target.hops().filter(|hop| hop.device == vxlan.index) {
+        if let Some(mac) = found.neighbours.get(gateway) {
+            state.neighbours.entry(*gateway).or_insert(*mac);
+            if let Some(far) = found.forwarding.get(mac) {
+                state.forwarding.entry(*mac).or_insert(*far);
+            }
         }
     }
 }
@@ -370,36 +381,6 @@ impl Mac {
         let half = [a ^ 0b10, b, c, 0xff, 0xfe, d, e, f];
 
         Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(u64::from_be_bytes(half)))
-    }
-}
-
-impl PathProblem {
-    /// The prefix that it concerns, if not all.
-    pub(super) const fn prefix(&self) -> Option<Prefix> {
-        match self {
-            Self::PodNotReached { prefix, .. }
-            | Self::NodeNotReached { prefix, .. }
-            | Self::Far { prefix, .. }
-            | Self::OverlayOnly { prefix, .. }
-            | Self::NoCommonVersion { prefix, .. } => Some(*prefix),
-            Self::NoOwnAddress => None,
-        }
-    }
-}
-
-impl Path {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Pod, Self::Direct, Self::Vxlan, Self::Former, Self::Unreachable];
-
-    /// The value of the label `path`. Part of our public interface.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Direct => "direct",
-            Self::Vxlan => "vxlan",
-            Self::Former => "as_before",
-            Self::Unreachable => "unreachable",
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod message;
 mod overlay;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,20 +15,15 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::neighbour::NeighbourMessage;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
-use strait_host::netlink::{
-    self, Changes, DOCUMENTATION_ADDRESSES, ROUTE_PROTOCOL, answer, is_not_supported,
-};
+use strait_host::netlink::{Changes, ROUTE_PROTOCOL, answer, is_not_supported};
 use tokio::time::timeout;
 
-use super::flags::{Place, Vxlan};
-use super::forwarding::{NetworkView, OwnAddress, Reach};
+use super::flags::Place;
 use super::split_horizon::Neighbours;
 use super::state::{Change, Mac, RouteKey, State, Version};
-use crate::plan::{Hop, Plan};
-
 use message::{
     forwarding_message, neighbour_message, resolution_message, route_message, rule_message,
 };
@@ -88,8 +84,8 @@ pub(super) struct Found {
     stale_rules: Vec<RuleMessage>,
     /// Routes of ours in the tables of those rules.
     stale_routes: Vec<RouteMessage>,
-    /// The messages of the routes in [`State`]; a removal repeats them.
-    routes: BTreeMap<RouteKey, RouteMessage>,
+    /// The messages of the routes in [`State`]; a removal repeats them. A kernel may list each next hop by itself.
+    routes: BTreeMap<RouteKey, Vec<RouteMessage>>,
     rules: BTreeMap<Version, RuleMessage>,
 }
 
@@ -109,53 +105,6 @@ impl Kernel {
     /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
     pub(super) async fn next_change(&mut self) {
         while !self.changes.next().await.is_about_ours() {}
-    }
-
-    /// The part of the network that `plan` depends on.
-    pub(super) async fn view(&self, plan: &Plan, vxlan: Vxlan) -> Result<NetworkView, KernelError> {
-        let mut view = NetworkView { own: self.own(&plan.own).await?, ..NetworkView::default() };
-        let mut is_gateway_here = false;
-        for hop in plan.hops.values() {
-            let (address, reach) = match hop {
-                // The kernel finds the way of VXLAN's datagrams.
-                Hop::Former | Hop::Overlay { .. } => continue,
-                Hop::Pod(pod) => {
-                    is_gateway_here = true;
-                    (*pod, self.reach_of_pod(*pod).await)
-                }
-                Hop::Node { address, .. } => (*address, self.reach(*address).await),
-            };
-            if let Some(reach) = reach {
-                view.reach.insert(address, reach);
-            }
-        }
-        if is_gateway_here && vxlan == Vxlan::Auto {
-            view.has_far_nodes = self.has_far_nodes(plan, &view).await;
-        }
-
-        Ok(view)
-    }
-
-    /// Whether another node is behind a router, as far as it is known.
-    async fn has_far_nodes(&self, plan: &Plan, view: &NetworkView) -> Option<bool> {
-        let own = view.own.first().map(|own| own.address);
-        // The source that VXLAN will have when this host has its address again.
-        let own = own.or_else(|| plan.own.first().copied())?;
-        let mut are_near = true;
-        for addresses in plan.others.values() {
-            let address = addresses.iter().find(|address| address.is_ipv4() == own.is_ipv4());
-            let reach = match address {
-                Some(address) => self.reach(*address).await,
-                None => None,
-            };
-            match reach {
-                Some(Reach::Routed) => return Some(true),
-                Some(Reach::Neighbour { .. }) => {}
-                None => are_near = false,
-            }
-        }
-
-        are_near.then_some(false)
     }
 
     /// Everything that is ours; `device` is the name of the VXLAN device.
@@ -188,8 +137,8 @@ impl Kernel {
                     continue;
                 }
                 if let Some((key, target)) = message::read_route(&route) {
-                    found.state.routes.insert(key, target);
-                    found.routes.insert(key, route);
+                    found.state.add_route(key, target);
+                    found.routes.entry(key).or_default().push(route);
                 }
             }
         }
@@ -200,11 +149,11 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Makes one change; `device` is the index of the VXLAN device.
+    /// Makes one change, and adds it to `found`; `device` is the index of the VXLAN device.
     pub(super) async fn apply(
         &self,
-        change: Change,
-        found: &Found,
+        change: &Change,
+        found: &mut Found,
         device: Option<u32>,
     ) -> Result<(), KernelError> {
         let failed = || KernelError::of(change.to_string());
@@ -212,7 +161,7 @@ impl Kernel {
             operation: change.to_string(),
             source: io::ErrorKind::NotFound.into(),
         };
-        let outcome = match change {
+        let outcome = match *change {
             Change::SetNeighbour(address, mac) => {
                 let index = device.ok_or_else(no_device)?;
                 let neighbours = self.handle.neighbours().add(index, address);
@@ -224,7 +173,7 @@ impl Kernel {
                 *request.message_mut() = forwarding_message(index, mac, Some(address));
                 answer(request.execute()).await
             }
-            Change::SetRoute(key, target) => {
+            Change::SetRoute(key, ref target) => {
                 let route = route_message(self.place.table, key, target);
                 answer(self.handle.route().add(route).replace().execute()).await
             }
@@ -237,10 +186,14 @@ impl Kernel {
                 Some(rule) => answer(self.handle.rule().del(rule.clone()).execute()).await,
                 None => Ok(()),
             },
-            Change::RemoveRoute(key) => match found.routes.get(&key) {
-                Some(route) => answer(self.handle.route().del(route.clone()).execute()).await,
-                None => Ok(()),
-            },
+            Change::RemoveRoute(key) => {
+                let mut outcome = Ok(());
+                for route in found.routes.get(&key).into_iter().flatten() {
+                    let removed = answer(self.handle.route().del(route.clone()).execute()).await;
+                    outcome = outcome.and(removed);
+                }
+                outcome
+            }
             Change::RemoveNeighbour(address) => {
                 let index = device.ok_or_else(no_device)?;
                 answer(self.handle.neighbours().del(neighbour_message(index, address)).execute())
@@ -254,8 +207,11 @@ impl Kernel {
         };
 
         match outcome.map_err(failed()) {
-            Err(error) if is_settled(change, &error.source) => Ok(()),
-            outcome => outcome,
+            Err(error) if !is_settled(change, &error.source) => Err(error),
+            _ => {
+                found.note(self.place, change);
+                Ok(())
+            }
         }
     }
 
@@ -314,57 +270,6 @@ impl Kernel {
             .into_iter()
             .filter(|route| u8::from(route.header.protocol) == ROUTE_PROTOCOL)
             .collect())
-    }
-
-    /// The `addresses` that are on an interface of this host.
-    async fn own(&self, addresses: &[IpAddr]) -> Result<Vec<OwnAddress>, KernelError> {
-        let found = answer(self.handle.address().get().execute().try_collect::<Vec<_>>()).await;
-        let found = found.map_err(KernelError::of("list addresses"))?;
-        let mut own = Vec::new();
-        for address in addresses {
-            let is_it = |ip: IpAddr| ip == *address;
-            let message = found
-                .iter()
-                .find(|message| netlink::address_of(&message.attributes).is_some_and(is_it));
-            if let Some(message) = message
-                && let Some(mtu_bytes) = self.mtu(message.header.index).await
-            {
-                own.push(OwnAddress { address: *address, mtu_bytes });
-            }
-        }
-
-        Ok(own)
-    }
-
-    /// How a pod of this node is reached; not through the interface of the default route.
-    async fn reach_of_pod(&self, address: IpAddr) -> Option<Reach> {
-        let route = self.lookup(address).await?;
-        let default_destination = DOCUMENTATION_ADDRESSES
-            .into_iter()
-            .find(|other| other.is_ipv4() == address.is_ipv4())?;
-        let default = self.lookup(default_destination).await;
-        if default.is_some_and(|default| path(&default) == path(&route)) {
-            return None;
-        }
-
-        netlink::output_interface(&route).map(|device| Reach::Neighbour { device })
-    }
-
-    async fn reach(&self, address: IpAddr) -> Option<Reach> {
-        let route = self.lookup(address).await?;
-        match gateway(&route) {
-            Some(_) => Some(Reach::Routed),
-            None => netlink::output_interface(&route).map(|device| Reach::Neighbour { device }),
-        }
-    }
-
-    /// The route that a packet of this host to `address` takes.
-    async fn lookup(&self, address: IpAddr) -> Option<RouteMessage> {
-        let question = netlink::route_message(address.into(), None);
-        let mut answers = Box::pin(self.handle.route().get(question).execute());
-        let route = answer(answers.try_next()).await.ok()??;
-
-        (route.header.kind == RouteType::Unicast).then_some(route)
     }
 
     /// The next hops on the VXLAN device, and where frames for each are sent.
@@ -435,6 +340,32 @@ impl Kernel {
 }
 
 impl Found {
+    /// Adds a change that was made since; `place` is where routes and rules are.
+    fn note(&mut self, place: Place, change: &Change) {
+        match change {
+            Change::SetNeighbour(ip, mac) => drop(self.state.neighbours.insert(*ip, *mac)),
+            Change::SetForwarding(mac, ip) => drop(self.state.forwarding.insert(*mac, *ip)),
+            Change::SetRoute(key, target) => {
+                self.state.routes.insert(*key, target.clone());
+                self.routes.insert(*key, vec![route_message(place.table, *key, target)]);
+            }
+            Change::AddRule(version) => {
+                self.state.rules.insert(*version);
+                self.rules.insert(*version, rule_message(place, *version));
+            }
+            Change::RemoveRule(version) => {
+                self.state.rules.remove(version);
+                self.rules.remove(version);
+            }
+            Change::RemoveRoute(key) => {
+                self.state.routes.remove(key);
+                self.routes.remove(key);
+            }
+            Change::RemoveNeighbour(ip) => drop(self.state.neighbours.remove(ip)),
+            Change::RemoveForwarding(mac) => drop(self.state.forwarding.remove(mac)),
+        }
+    }
+
     /// The VXLAN device, if it is ours.
     pub(super) fn own_device(&self) -> Option<&Device> {
         self.device.as_ref().filter(|device| device.is_ours)
@@ -455,20 +386,8 @@ impl Found {
     }
 }
 
-/// The interface and the next hop.
-fn path(route: &RouteMessage) -> (Option<u32>, Option<&RouteAttribute>) {
-    (netlink::output_interface(route), gateway(route))
-}
-
-fn gateway(route: &RouteMessage) -> Option<&RouteAttribute> {
-    route
-        .attributes
-        .iter()
-        .find(|attribute| matches!(attribute, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)))
-}
-
 /// Whether the change was already made by another program.
-fn is_settled(change: Change, error: &io::Error) -> bool {
+fn is_settled(change: &Change, error: &io::Error) -> bool {
     match change {
         Change::RemoveRule(_)
         | Change::RemoveRoute(_)

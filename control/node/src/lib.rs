@@ -1,8 +1,8 @@
 //! `strait node`: keeps the routes from pods and processes of a node to the gateways.
 //!
 //! ```text
-//! Configurations, Pods, Nodes ── plan ──> a hop for each prefix
-//!                                                            │
+//! Configurations, Pods, Nodes ─┬─ plan ──> the hops for each prefix
+//! gateways ── gateway_watch ───┘                             │
 //! the network around ── kernel ──> NetworkView ── forwarding ┴──> desired State
 //! routes of ours ────── kernel ──> Found ──────────────── state ──> changes ──> kernel
 //! ```
@@ -24,6 +24,7 @@ mod facts;
 mod finding;
 mod flags;
 mod forwarding;
+mod gateway_watch;
 mod kernel;
 mod masquerade;
 mod nftables;
@@ -50,7 +51,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 use tracing::info;
 
-use agent::Agent;
+use agent::{Agent, Changed};
 use facts::Facts;
 pub use flags::NodeArgs;
 use flags::Settings;
@@ -155,8 +156,14 @@ async fn follow(mut agent: Agent, mut watch: Watch) {
                 }
                 Update::Unreachable(error) => failure.log(&Err::<(), _>(error)),
             },
-            () = agent.next_change() => {
-                let settled = Instant::now() + SETTLE;
+            changed = agent.next_change() => {
+                let settled = match changed {
+                    Changed::Network => Instant::now() + SETTLE,
+                    Changed::Gateways => {
+                        agent.shift().await;
+                        Instant::now()
+                    }
+                };
                 due = Some(due.map_or(settled, |due| due.min(settled)));
                 continue;
             }

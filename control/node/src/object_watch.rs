@@ -14,7 +14,7 @@ use strait_api::labels::COMPONENT;
 use strait_kube::nodes;
 use strait_kube::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
 
-use crate::plan::{AGENT, Objects};
+use crate::plan::{AGENT, Forwarding, Objects};
 
 /// A report of a watch.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ impl Watch {
                 pods: self.pods.state(),
                 nodes: self.nodes.state(),
                 agents: self.agents.state(),
+                forwarding: Forwarding::default(),
             }),
             Err(error) => Update::Unreachable(error),
         }

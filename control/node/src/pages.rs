@@ -21,8 +21,10 @@ use super::forwarding::Path;
 pub(super) struct Report {
     /// Whether all objects were seen.
     pub(super) is_listed: bool,
-    /// The path of each prefix.
+    /// The paths of each prefix.
     pub(super) paths: Vec<Path>,
+    /// The gateways that share a remote cluster.
+    pub(super) gateways: Gateways,
     /// Problems of objects or of the network, one per line.
     pub(super) problems: Vec<String>,
     /// The refusals of the kernel in the last round, one per line.
@@ -31,6 +33,14 @@ pub(super) struct Report {
     pub(super) changed: u64,
     /// Requests that the kernel refused, since the start.
     pub(super) failed: u64,
+}
+
+/// The number of gateway pods by what they say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gateways {
+    pub(super) forwarding: usize,
+    /// Those that do not forward, or do not answer.
+    pub(super) silent: usize,
 }
 
 /// All pages.
@@ -104,7 +114,7 @@ impl Collector for Scrape {
 
         let mut prefixes = encoder.encode_descriptor(
             "strait_node_prefixes",
-            "Prefixes of remote clusters, by the way that packets for them go",
+            "Prefixes of remote clusters, by each way that packets for them go",
             None,
             MetricType::Gauge,
         )?;
@@ -112,6 +122,17 @@ impl Collector for Scrape {
             let number = report.paths.iter().filter(|other| **other == way).count();
             let gauge = ConstGauge::new(count(number));
             gauge.encode(prefixes.encode_family(&[("way", way.label())])?)?;
+        }
+        let mut gateways = encoder.encode_descriptor(
+            "strait_node_gateways",
+            "Gateway pods of remote clusters with several gateways, by whether they forward",
+            None,
+            MetricType::Gauge,
+        )?;
+        let Gateways { forwarding, silent } = report.gateways;
+        for (forwards, number) in [("true", forwarding), ("false", silent)] {
+            let gauge = ConstGauge::new(count(number));
+            gauge.encode(gateways.encode_family(&[("forwards", forwards)])?)?;
         }
         ConstGauge::new(count(report.problems.len())).encode(encoder.encode_descriptor(
             "strait_node_problems",

@@ -1,13 +1,18 @@
-//! The routes of a node to remote clusters: every object in, a next hop for each prefix out. Pure.
+//! The routes of a node to remote clusters: every object in, the next hops for each prefix out. Pure.
 //!
 //! A prefix is the local name, from a `Configuration`, of a prefix of the remote cluster. It is routed to the active
 //! pod of the gateway in the namespace of that `Configuration`: on the node of the pod to the pod, on every other node
 //! to that node; inside VXLAN to the pod, on all nodes, if the pod ends VXLAN itself.
 //!
+//! A peering may have several gateways. Then a prefix is routed to all that say that they forward, or to all if none
+//! does; a node that runs one of them sends to its own ones alone. Parts of a prefix that only one gateway carries are
+//! routed to that one.
+//!
 //! # Invariants
 //!
 //! - The same objects in any order make the same plan.
-//! - All nodes plan for the same prefixes, and no two of them for different gateways.
+//! - All nodes plan for the same prefixes, and where gateways say the same to all of them, for the same gateways.
+//! - A node that runs one of the gateways that a prefix is routed to sends to no other node.
 //! - No prefix of a plan holds an address of a node or of a pod of this cluster.
 //! - A prefix stays in the plan while its `Configuration` is there, with a gateway or without.
 //! - A former next hop is kept only while a pod of the gateway has that address: a pod that gets the address later must
@@ -17,6 +22,7 @@
 //!
 //! How a node reaches another one, and what it configures in its kernel (see `strait node`).
 
+mod endpoint;
 pub(crate) mod gateway;
 mod problem;
 #[cfg(test)]
@@ -33,6 +39,7 @@ use strait_api::Configuration;
 use strait_kube::nodes;
 use strait_plan::objects::{self, Listed, ObjectName, ParsedConfiguration, parse};
 
+pub use endpoint::{Endpoint, Forwarding, GatewayState};
 use gateway::Gateways;
 pub use problem::Problem;
 
@@ -50,10 +57,12 @@ pub struct Objects {
     pub nodes: Vec<Arc<Node>>,
     /// The agent pods, from the namespace in which this one runs; none where it runs outside of pods.
     pub agents: Vec<Arc<Pod>>,
+    /// What the gateways say that share a remote cluster.
+    pub forwarding: Forwarding,
 }
 
-/// The next hop for a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A next hop.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
     /// The gateway's pod, which is on this node and has this address.
     Pod(IpAddr),
@@ -71,8 +80,6 @@ pub enum Hop {
         /// Its addresses.
         addresses: Vec<IpAddr>,
     },
-    /// The former next hop, as no gateway is usable, if it is still one of the [`Places`]; otherwise none.
-    Former,
 }
 
 /// Where a gateway may be that is not usable.
@@ -87,8 +94,13 @@ pub struct Places {
 /// The plan for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The next hop of every prefix of a remote cluster.
-    pub hops: BTreeMap<Prefix, Hop>,
+    /// The next hops of every prefix of a remote cluster. Without any it keeps the former ones that are still in
+    /// [`Places`], as no gateway is usable, or it is not known yet which of several forward.
+    pub hops: BTreeMap<Prefix, BTreeSet<Hop>>,
+    /// The next hops of parts of those prefixes that only one gateway carries.
+    pub hops_of_parts: BTreeMap<Prefix, BTreeSet<Hop>>,
+    /// The next hops that a prefix may get from one moment to the next, as a gateway begins or stops to forward.
+    pub reserve: BTreeMap<Prefix, BTreeSet<Hop>>,
     /// Where the gateway of each prefix may be.
     pub places: BTreeMap<Prefix, Places>,
     /// Where the gateway of any other prefix may be.
@@ -99,7 +111,7 @@ pub struct Plan {
     pub own: Vec<IpAddr>,
     /// The `InternalIP`s of all other nodes, by name.
     pub others: BTreeMap<String, Vec<IpAddr>>,
-    /// The `Configuration` of each prefix.
+    /// The `Configuration` of each prefix, and of parts that only one gateway carries.
     pub owners: BTreeMap<Prefix, ObjectName>,
     /// The problems, in the order of objects.
     pub problems: Vec<Problem>,
@@ -126,7 +138,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
         plan.problems.push(Problem::OwnNode { node: own.to_owned() });
     }
 
-    let gateways = Gateways::new(&objects.pods);
+    let gateways = Gateways::new(&objects.pods, &objects.forwarding);
     plan.other_places = gateways.all_places(own, &plan);
     let taken = OwnPrefixes::new(objects);
     plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
@@ -136,23 +148,30 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
         let object = ObjectName::of(&**listed);
         match &listed.0 {
             Ok(configuration) => {
-                for prefix in prefixes(configuration, &object, &taken, &mut plan) {
+                let prefixes = prefixes(configuration, &object, &taken, &mut plan);
+                for &prefix in &prefixes {
                     if let Some(by) = plan.owners.get(&prefix).cloned() {
                         let object = object.clone();
                         plan.problems.push(Problem::Shared { object, prefix, by });
                         continue;
                     }
-                    let hop = gateways.hop(configuration, prefix, own, &plan);
-                    let hop = hop.unwrap_or_else(|problem| {
-                        match problem {
-                            Some(problem) => plan.problems.push(*problem),
-                            None => drop(plan.without_gateway.insert(object.clone())),
-                        }
-                        Hop::Former
-                    });
-                    plan.hops.insert(prefix, hop);
+                    let hops = gateways.hops(configuration, prefix, own, &plan);
+                    if hops.all.is_empty() && hops.problems.is_empty() {
+                        plan.without_gateway.insert(object.clone());
+                    }
+                    plan.problems.extend(hops.problems);
+                    plan.hops.insert(prefix, hops.used);
+                    for (part, hops) in hops.of_parts {
+                        plan.hops_of_parts.insert(part, hops);
+                        plan.owners.entry(part).or_insert_with(|| object.clone());
+                    }
+                    plan.reserve.insert(prefix, hops.all);
                     plan.places.insert(prefix, gateways.places(configuration, own, &plan));
                     plan.owners.insert(prefix, object.clone());
+                }
+                for (pod, claim) in gateways.foreign_destinations(configuration, &prefixes) {
+                    let object = object.clone();
+                    plan.problems.push(Problem::ForeignDestination { object, pod, claim });
                 }
             }
             Err(invalid) => {
@@ -163,6 +182,15 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
     }
 
     plan
+}
+
+/// The pages that tell which gateways forward, of remote clusters with several gateways.
+#[must_use]
+pub fn endpoints(objects: &Objects) -> BTreeSet<Endpoint> {
+    let gateways = Gateways::new(&objects.pods, &objects.forwarding);
+    let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
+
+    readable.flat_map(|configuration| gateways.endpoints(configuration)).collect()
 }
 
 /// The local prefixes of a remote cluster, as far as they may be routed.

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::state::{Mac, RouteKey, State, Target};
+use super::state::{Mac, NextHop, RouteKey, State};
 use crate::plan::Plan;
 
 /// The MAC addresses of neighbours, by interface and IP address.
@@ -22,11 +22,18 @@ pub(super) type Neighbours = BTreeMap<(u32, IpAddr), Mac>;
 /// The prefixes that are routed to each node, by the MAC address of what that node sends.
 pub(super) type PrefixesByNode = BTreeMap<Mac, BTreeSet<IpNet>>;
 
-/// The next hops of routes that are nodes on a network in common, with their interfaces.
-pub(super) fn near_nodes(plan: &Plan, state: &State) -> BTreeSet<(u32, IpAddr)> {
+/// The next hops of routes, and of those in `reserve`, that are nodes on a network in common, with their interfaces.
+pub(super) fn near_nodes(
+    plan: &Plan,
+    state: &State,
+    reserve: &BTreeSet<NextHop>,
+) -> BTreeSet<(u32, IpAddr)> {
+    let reserve = reserve.iter().map(|NextHop { gateway, device }| (*device, *gateway));
+
     next_hops(state)
-        .filter(|(_, hop)| !state.neighbours.contains_key(&hop.1) && node(plan, hop.1).is_some())
         .map(|(_, hop)| hop)
+        .chain(reserve)
+        .filter(|hop| !state.neighbours.contains_key(&hop.1) && node(plan, hop.1).is_some())
         .collect()
 }
 
@@ -37,7 +44,7 @@ pub(super) fn prefixes_by_node(
     state: &State,
     neighbours: &Neighbours,
 ) -> PrefixesByNode {
-    let near = near_nodes(plan, state);
+    let near = near_nodes(plan, state, &BTreeSet::new());
     let mut prefixes = PrefixesByNode::new();
     for (prefix, hop) in next_hops(state) {
         let mac = match state.neighbours.get(&hop.1) {
@@ -53,11 +60,10 @@ pub(super) fn prefixes_by_node(
     prefixes
 }
 
-/// Each prefix with its next hop: interface and address.
+/// Each prefix with each of its next hops: interface and address.
 fn next_hops(state: &State) -> impl Iterator<Item = (IpNet, (u32, IpAddr))> + '_ {
-    state.routes.iter().filter_map(|(RouteKey { prefix, .. }, target)| match target {
-        Target::Via { gateway, device, .. } => Some((*prefix, (*device, *gateway))),
-        Target::Unreachable => None,
+    state.routes.iter().flat_map(|(RouteKey { prefix, .. }, target)| {
+        target.hops().map(|NextHop { gateway, device }| (*prefix, (*device, *gateway)))
     })
 }
 
@@ -84,6 +90,7 @@ const fn is_link_local(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::Target;
     use super::*;
 
     const UPLINK: u32 = 2;
@@ -108,7 +115,7 @@ mod tests {
 
     /// A route to node 2, which is near, one to node 3 inside VXLAN, and one to a pod of this node.
     fn state() -> State {
-        let via = |gateway, device| Target::Via { gateway: ip(gateway), device, source: None };
+        let via = |gateway, device| Target::via(ip(gateway), device, None);
         let routes = [
             ("10.71.0.0/16", via("172.18.0.2", UPLINK)),
             ("10.72.0.0/16", via("172.18.3.3", VXLAN)),
@@ -132,7 +139,8 @@ mod tests {
         let near = |mac| (Mac([mac; 6]), [net("10.71.0.0/16")].into());
         let (plan, state) = (plan(), state());
 
-        assert_eq!(near_nodes(&plan, &state), [(UPLINK, ip("172.18.0.2"))].into());
+        let near_one = [(UPLINK, ip("172.18.0.2"))].into();
+        assert_eq!(near_nodes(&plan, &state, &BTreeSet::new()), near_one);
         assert_eq!(prefixes_by_node(&plan, &state, &Neighbours::new()), [far.clone()].into());
         let known = neighbours(&[
             (UPLINK, "172.18.0.2", 2),
@@ -143,6 +151,30 @@ mod tests {
             (5, "10.244.1.9", 4),
         ]);
         assert_eq!(prefixes_by_node(&plan, &state, &known), [near(2), far].into());
+    }
+
+    /// A route to both nodes, and one to a pod of this node with node 2 in reserve.
+    #[test]
+    fn each_of_several_hops_gets_nothing_back() {
+        let hop = |gateway, device| NextHop { gateway: ip(gateway), device };
+        let mut state = state();
+        state.routes.clear();
+        let hops = [hop("172.18.0.2", UPLINK), hop("172.18.3.3", VXLAN)].into();
+        let whole = net("10.71.0.0/16");
+        state.routes.insert(RouteKey::of(whole), Target::Via { hops, source: None });
+        let known = neighbours(&[(UPLINK, "172.18.0.2", 2)]);
+
+        let prefixes = prefixes_by_node(&plan(), &state, &known);
+
+        let macs = [Mac([2; 6]), Mac::of_node(ip("172.18.3.3"))];
+        assert_eq!(prefixes, macs.map(|mac| (mac, [whole].into())).into());
+
+        let pod = Target::via(ip("10.244.1.9"), 5, None);
+        state.routes.insert(RouteKey::of(whole), pod);
+        let reserve = [hop("172.18.0.2", UPLINK), hop("172.18.3.3", VXLAN)].into();
+        assert_eq!(prefixes_by_node(&plan(), &state, &known), PrefixesByNode::new());
+        let near_one = [(UPLINK, ip("172.18.0.2"))].into();
+        assert_eq!(near_nodes(&plan(), &state, &reserve), near_one, "it is resolved beforehand");
     }
 
     #[test]

@@ -31,18 +31,25 @@ pub(super) struct RouteKey {
 }
 
 /// The target of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// This neighbour.
+    /// One neighbour or several: then the kernel chooses one for each flow.
     Via {
-        gateway: IpAddr,
-        /// The index of the interface.
-        device: u32,
+        /// Never empty.
+        hops: BTreeSet<NextHop>,
         /// The source for packets of this host that have none yet.
         source: Option<IpAddr>,
     },
     /// None: senders get an ICMP error.
     Unreachable,
+}
+
+/// A neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NextHop {
+    pub(super) gateway: IpAddr,
+    /// The index of the interface.
+    pub(super) device: u32,
 }
 
 /// The version of IP.
@@ -57,7 +64,7 @@ pub(super) enum Version {
 pub(super) struct Mac(pub(super) [u8; 6]);
 
 /// One request to the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Also replaces another target.
     SetNeighbour(IpAddr, Mac),
@@ -97,14 +104,25 @@ impl Version {
 
 impl State {
     /// The route with a next hop, if there is one.
-    pub(super) fn route(&self, prefix: IpNet) -> Option<Target> {
-        self.routes.get(&RouteKey::of(prefix)).copied()
+    pub(super) fn route(&self, prefix: IpNet) -> Option<&Target> {
+        self.routes.get(&RouteKey::of(prefix))
     }
 
-    /// The state after the VXLAN device, interface `device`, is removed: the kernel removes its entries with it.
+    /// Adds a route, or another next hop of it.
+    pub(super) fn add_route(&mut self, key: RouteKey, target: Target) {
+        match (self.routes.get_mut(&key), target) {
+            (Some(Target::Via { hops, .. }), Target::Via { hops: others, .. }) => {
+                hops.extend(others);
+            }
+            (_, target) => drop(self.routes.insert(key, target)),
+        }
+    }
+
+    /// The state after the VXLAN device, interface `device`, is removed: the kernel removes its entries with it, and each
+    /// route that has a next hop there.
     pub(super) fn without_device(&self, device: u32) -> Self {
         let mut state = self.clone();
-        state.routes.retain(|_, target| target.device() != Some(device));
+        state.routes.retain(|_, target| target.hops().all(|hop| hop.device != device));
         state.neighbours.clear();
         state.forwarding.clear();
 
@@ -115,10 +133,12 @@ impl State {
     pub(super) fn with_device(&self, from: u32, to: u32) -> Self {
         let mut state = self.clone();
         for target in state.routes.values_mut() {
-            if let Target::Via { device, .. } = target
-                && *device == from
-            {
-                *device = to;
+            if let Target::Via { hops, .. } = target {
+                let moved = hops.iter().map(|hop| match hop.device {
+                    device if device == from => NextHop { device: to, ..*hop },
+                    _ => *hop,
+                });
+                *hops = moved.collect();
             }
         }
 
@@ -154,22 +174,30 @@ impl State {
 }
 
 impl Target {
-    /// The index of the interface, if it has one.
-    pub(super) const fn device(&self) -> Option<u32> {
-        match self {
-            Self::Via { device, .. } => Some(*device),
+    /// By one next hop.
+    #[cfg(test)]
+    pub(super) fn via(gateway: IpAddr, device: u32, source: Option<IpAddr>) -> Self {
+        Self::Via { hops: [NextHop { gateway, device }].into(), source }
+    }
+
+    /// The next hops, if it has any.
+    pub(super) fn hops(&self) -> impl Iterator<Item = &NextHop> {
+        let hops = match self {
+            Self::Via { hops, .. } => Some(hops),
             Self::Unreachable => None,
-        }
+        };
+
+        hops.into_iter().flatten()
     }
 }
 
-fn additions<K: Copy + Ord, V: Copy + PartialEq>(
+fn additions<K: Copy + Ord, V: Clone + PartialEq>(
     found: &BTreeMap<K, V>,
     wanted: &BTreeMap<K, V>,
 ) -> impl Iterator<Item = (K, V)> {
     let is_new = |(key, value): &(&K, &V)| found.get(*key) != Some(*value);
 
-    wanted.iter().filter(is_new).map(|(key, value)| (*key, *value))
+    wanted.iter().filter(is_new).map(|(key, value)| (*key, value.clone()))
 }
 
 fn gone<K: Copy + Ord, V>(
@@ -199,7 +227,13 @@ impl fmt::Display for Change {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Via { gateway, device, .. } => write!(f, "via {gateway} on interface {device}"),
+            Self::Via { hops, .. } => {
+                for (number, NextHop { gateway, device }) in hops.iter().enumerate() {
+                    let and = if number == 0 { "" } else { " and " };
+                    write!(f, "{and}via {gateway} on interface {device}")?;
+                }
+                Ok(())
+            }
             Self::Unreachable => f.write_str("nowhere"),
         }
     }
@@ -246,11 +280,9 @@ mod tests {
             let prefix = prefix(number);
             if is_last { RouteKey::of_last_resort(prefix) } else { RouteKey::of(prefix) }
         });
-        let via = (ip.clone(), 1..3_u32).prop_map(|(gateway, device)| Target::Via {
-            gateway,
-            device,
-            source: None,
-        });
+        let hop = (ip.clone(), 1..3_u32).prop_map(|(gateway, device)| NextHop { gateway, device });
+        // From one next hop to several, back, and to others.
+        let via = btree_set(hop, 1..4).prop_map(|hops| Target::Via { hops, source: None });
         let target = prop_oneof![Just(Target::Unreachable), via];
         let rule = prop_oneof![Just(Version::V4), Just(Version::V6)];
 
@@ -297,7 +329,7 @@ mod tests {
                 if let Change::SetRoute(key, target) = change {
                     prop_assert_ne!(found.routes.get(key), Some(target));
                 }
-                apply(&mut state, *change);
+                apply(&mut state, change.clone());
                 // A prefix that is routed before and after is routed all the time.
                 let staying = &routed(&found) & &routed(&wanted);
                 prop_assert!(staying.is_subset(&routed(&state)), "{change:?}");
@@ -309,12 +341,19 @@ mod tests {
 
     #[test]
     fn removing_a_device_removes_its_entries() {
-        let via = |device| Target::Via { gateway: [172, 18, 0, 2].into(), device, source: None };
+        let via = |devices: &[u32]| Target::Via {
+            hops: devices
+                .iter()
+                .map(|&device| NextHop { gateway: [172, 18, 0, 2].into(), device })
+                .collect(),
+            source: None,
+        };
         let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
         let state = |device| State {
             routes: BTreeMap::from([
-                (RouteKey::of(prefix(71)), via(device)),
-                (RouteKey::of(prefix(72)), via(2)),
+                (RouteKey::of(prefix(71)), via(&[device])),
+                (RouteKey::of(prefix(72)), via(&[2])),
+                (RouteKey::of(prefix(73)), via(&[2, device])),
                 (RouteKey::of_last_resort(prefix(71)), Target::Unreachable),
             ]),
             rules: BTreeSet::from([Version::V4]),
@@ -325,7 +364,8 @@ mod tests {
         let left = state(7).without_device(7);
 
         assert_eq!(left.route(prefix(71)), None);
-        assert_eq!(left.route(prefix(72)), Some(via(2)));
+        assert_eq!(left.route(prefix(72)), Some(&via(&[2])));
+        assert_eq!(left.route(prefix(73)), None, "the kernel removes it with one of its hops");
         assert_eq!((left.routes.len(), left.rules.len()), (2, 1));
         assert!(left.neighbours.is_empty() && left.forwarding.is_empty());
         assert_eq!(state(7).with_device(7, 9), state(9));
@@ -333,7 +373,8 @@ mod tests {
 
     #[test]
     fn a_new_route_follows_its_last_resort() {
-        let via = Target::Via { gateway: [172, 18, 0, 2].into(), device: 7, source: None };
+        let hop = |host| NextHop { gateway: [172, 18, 0, host].into(), device: 7 };
+        let via = Target::Via { hops: [hop(2), hop(3)].into(), source: None };
         let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
         let wanted = State {
             routes: BTreeMap::from([
@@ -354,7 +395,7 @@ mod tests {
                 "set neighbour 172.18.0.2 to 0e:53:ac:12:00:02",
                 "send frames for 0e:53:ac:12:00:02 to 172.18.0.2",
                 "route 10.71.0.0/16 nowhere",
-                "route 10.71.0.0/16 via 172.18.0.2 on interface 7",
+                "route 10.71.0.0/16 via 172.18.0.2 on interface 7 and via 172.18.0.3 on interface 7",
                 "add the IPv4 rule",
             ]
         );

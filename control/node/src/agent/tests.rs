@@ -17,6 +17,8 @@ use super::super::state::Mac;
 use super::*;
 use crate::plan::{Hop, Places};
 
+type Hops = BTreeSet<Hop>;
+
 const PLACE: Place = Place { table: 8483, priority: 500 };
 
 #[test]
@@ -28,7 +30,7 @@ fn an_unneeded_device_is_removed_without_errors() {
 
         let round = world.run(&agent, &plan_to(near())).await;
 
-        assert_eq!(round.desired.paths.into_values().collect::<Vec<_>>(), [Path::Direct]);
+        assert_eq!(round.desired.paths.into_values().flatten().collect::<Vec<_>>(), [Path::Direct]);
         assert!(world.found().await.own_device().is_none());
     });
 }
@@ -44,7 +46,7 @@ fn without_own_addresses_the_device_still_carries() {
         let round = world.run(&agent, &nameless).await;
 
         assert_eq!(round.desired.problems, [PathProblem::NoOwnAddress]);
-        assert_eq!(round.desired.paths.into_values().collect::<Vec<_>>(), [Path::Former]);
+        assert_eq!(round.desired.paths.into_values().flatten().collect::<Vec<_>>(), [Path::Former]);
         let found = world.found().await;
         assert_eq!(found.state, before.state);
         assert_eq!(index(&found), index(&before));
@@ -58,7 +60,7 @@ fn without_own_addresses_the_device_still_carries() {
 fn the_device_stays_while_nodes_are_unknown() {
     in_world(async |world| {
         let agent = world.agent("strait-vxlan", 8483);
-        let here = || plan_to(Hop::Pod(ip("10.244.1.9")));
+        let here = || plan_to(here());
         world.run(&agent, &here()).await;
         let before = index(&world.found().await);
         assert!(before.is_some());
@@ -87,9 +89,9 @@ fn a_replaced_device_carries_in_the_same_round() {
 
         for (name, port, hop) in [
             ("strait-vxlan", 8484, far()),
-            ("strait-vxlan", 8485, Hop::Former),
+            ("strait-vxlan", 8485, former()),
             ("another", 8485, far()),
-            ("a-third", 8485, Hop::Former),
+            ("a-third", 8485, former()),
         ] {
             let before = world.found().await;
             let round = world.run(&world.agent(name, port), &plan_to(hop)).await;
@@ -311,7 +313,11 @@ fn index(found: &Found) -> Option<u32> {
     found.own_device().map(|own| own.index)
 }
 
-fn plan_to(hop: Hop) -> Plan {
+fn former() -> Hops {
+    Hops::new()
+}
+
+fn plan_to(hops: Hops) -> Plan {
     let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
     let prefix = "10.71.0.0/16".parse().unwrap();
     let places = Places {
@@ -320,7 +326,7 @@ fn plan_to(hop: Hop) -> Plan {
     };
 
     Plan {
-        hops: [(prefix, hop)].into(),
+        hops: [(prefix, hops)].into(),
         places: [(prefix, places)].into(),
         own: addresses(1),
         others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
@@ -329,12 +335,16 @@ fn plan_to(hop: Hop) -> Plan {
     }
 }
 
-fn near() -> Hop {
-    Hop::Node { name: "node-2".to_owned(), address: ip("172.18.2.1") }
+fn near() -> Hops {
+    [Hop::Node { name: "node-2".to_owned(), address: ip("172.18.2.1") }].into()
 }
 
-fn far() -> Hop {
-    Hop::Node { name: "node-3".to_owned(), address: ip("172.18.3.1") }
+fn far() -> Hops {
+    [Hop::Node { name: "node-3".to_owned(), address: ip("172.18.3.1") }].into()
+}
+
+fn here() -> Hops {
+    [Hop::Pod(ip("10.244.1.9"))].into()
 }
 
 fn ip(text: &str) -> IpAddr {

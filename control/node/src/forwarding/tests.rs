@@ -1,6 +1,5 @@
 //! Node 1 and a gateway on it, on a neighbour (2), or behind a router (3).
 
-use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
@@ -21,17 +20,30 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-fn to_node(number: u8) -> Hop {
-    Hop::Node { name: format!("node-{number}"), address: IpAddr::from([172, 18, number, 1]) }
+type Hops = BTreeSet<Hop>;
+
+fn to_pod(address: &str) -> Hops {
+    [Hop::Pod(ip(address))].into()
 }
 
-fn to_overlay_pod() -> Hop {
+fn to_node(number: u8) -> Hops {
+    let (name, address) = (format!("node-{number}"), IpAddr::from([172, 18, number, 1]));
+
+    [Hop::Node { name, address }].into()
+}
+
+fn to_overlay_pod() -> Hops {
     let addresses = vec![ip("10.244.3.9"), ip("fd00:244::9")];
 
-    Hop::Overlay { pod: "gw".to_owned(), addresses }
+    [Hop::Overlay { pod: "gw".to_owned(), addresses }].into()
 }
 
-fn plan(hops: &[(&str, Hop)]) -> Plan {
+/// No hop: the former ones.
+fn former() -> Hops {
+    Hops::new()
+}
+
+fn plan(hops: &[(&str, Hops)]) -> Plan {
     let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
     let places = Places {
         addresses: [2, 3]
@@ -76,7 +88,7 @@ fn forwarded(
     vxlan: Vxlan,
     found: &State,
 ) -> (Option<Overlay>, Desired) {
-    let is_on_device = |target: &Target| target.device() == Some(VXLAN_DEVICE);
+    let is_on_device = |target: &Target| target.hops().any(|hop| hop.device == VXLAN_DEVICE);
     let before = found.routes.values().any(is_on_device).then_some(found);
     let overlay = overlay(plan, view, vxlan, &settings(), before).unwrap();
     let device = overlay
@@ -88,13 +100,17 @@ fn forwarded(
     (overlay, wanted)
 }
 
+fn only(path: Path) -> BTreeSet<Path> {
+    [path].into()
+}
+
 fn via(gateway: &str, device: u32) -> Target {
-    Target::Via { gateway: ip(gateway), device, source: Some(ip("172.18.1.1")) }
+    Target::via(ip(gateway), device, Some(ip("172.18.1.1")))
 }
 
 #[test]
 fn each_kind_of_hop_has_its_way() {
-    let pod = Hop::Pod(ip("10.244.1.9"));
+    let pod = to_pod("10.244.1.9");
     for (hop, vxlan, path, target, has_device) in [
         (pod.clone(), Vxlan::Auto, Path::Pod, via("10.244.1.9", POD_DEVICE), true),
         (pod.clone(), Vxlan::Never, Path::Pod, via("10.244.1.9", POD_DEVICE), false),
@@ -111,8 +127,8 @@ fn each_kind_of_hop_has_its_way() {
         let (overlay, wanted) = forwarded(&plan, &view(), vxlan, &State::default());
 
         let name = net("10.71.0.0/16");
-        assert_eq!(wanted.paths, BTreeMap::from([(prefix("10.71.0.0/16"), path)]), "{hop:?}");
-        assert_eq!(wanted.state.route(name), Some(target), "{hop:?} {vxlan:?}");
+        assert_eq!(wanted.paths, BTreeMap::from([(prefix("10.71.0.0/16"), only(path))]), "{hop:?}");
+        assert_eq!(wanted.state.route(name), Some(&target), "{hop:?} {vxlan:?}");
         assert_eq!(wanted.state.routes[&RouteKey::of_last_resort(name)], Target::Unreachable);
         assert_eq!(wanted.state.rules, [Version::V4].into());
         assert_eq!(overlay.is_some(), has_device, "{hop:?} {vxlan:?}");
@@ -155,7 +171,7 @@ fn overlay_pods_get_vxlan_at_their_address() {
 #[test]
 fn an_ipv6_prefix_uses_a_link_local_hop() {
     let far = ip("fd00:18:3::1");
-    let hop = Hop::Node { name: "node-3".to_owned(), address: far };
+    let hop = [Hop::Node { name: "node-3".to_owned(), address: far }].into();
     let plan = plan(&[("fd00:71::/56", hop)]);
     let mut view = view();
     view.reach.insert(far, Reach::Routed);
@@ -165,13 +181,13 @@ fn an_ipv6_prefix_uses_a_link_local_hop() {
     let mac = Mac([0x0e, 0x53, 172, 18, 3, 1]);
     let next = ip("fe80::c53:acff:fe12:301");
     assert_eq!(wanted.state.neighbours, BTreeMap::from([(next, mac)]));
-    let target = Target::Via { gateway: next, device: VXLAN_DEVICE, source: None };
-    assert_eq!(wanted.state.route(net("fd00:71::/56")), Some(target));
+    let target = Target::via(next, VXLAN_DEVICE, None);
+    assert_eq!(wanted.state.route(net("fd00:71::/56")), Some(&target));
 }
 
 #[test]
 fn without_far_nodes_there_is_no_device() {
-    let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
+    let plan = plan(&[("10.71.0.0/16", to_pod("10.244.1.9"))]);
     let near = NetworkView { has_far_nodes: Some(false), ..view() };
     let unknown = NetworkView { has_far_nodes: None, ..view() };
 
@@ -202,15 +218,15 @@ fn without_a_gateway_the_former_target_is_kept() {
     let before = forwarded(&plan(&[(name, to_node(3))]), &view(), Vxlan::Auto, &State::default());
     let found = before.1.state;
 
-    let (overlay, wanted) = forwarded(&plan(&[(name, Hop::Former)]), &view(), Vxlan::Auto, &found);
+    let (overlay, wanted) = forwarded(&plan(&[(name, former())]), &view(), Vxlan::Auto, &found);
 
     assert_eq!(wanted.state, found, "with its entries on the VXLAN device");
     assert!(overlay.is_some());
-    assert_eq!(wanted.paths[&prefix(name)], Path::Former);
+    assert_eq!(wanted.paths[&prefix(name)], only(Path::Former));
 
     let (_, wanted) =
-        forwarded(&plan(&[(name, Hop::Former)]), &view(), Vxlan::Auto, &State::default());
-    assert_eq!(wanted.paths[&prefix(name)], Path::Unreachable);
+        forwarded(&plan(&[(name, former())]), &view(), Vxlan::Auto, &State::default());
+    assert_eq!(wanted.paths[&prefix(name)], only(Path::Unreachable));
     let last = RouteKey::of_last_resort(net(name));
     assert_eq!(wanted.state.routes, BTreeMap::from([(last, Target::Unreachable)]));
 }
@@ -219,15 +235,15 @@ fn without_a_gateway_the_former_target_is_kept() {
 #[test]
 fn without_a_gateway_pod_packets_are_unreachable() {
     let names = ["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/16"];
-    let hops = [to_node(2), to_node(3), Hop::Pod(ip("10.244.1.9"))];
+    let hops = [to_node(2), to_node(3), to_pod("10.244.1.9")];
     let hops: Vec<_> = names.into_iter().zip(hops).collect();
     let found = forwarded(&plan(&hops), &view(), Vxlan::Auto, &State::default()).1.state;
-    let gone = |hops: &[(&str, Hop)], places: &Places| Plan {
+    let gone = |hops: &[(&str, Hops)], places: &Places| Plan {
         places: names.map(|name| (prefix(name), places.clone())).into(),
         other_places: places.clone(),
         ..plan(hops)
     };
-    let as_before = names.map(|name| (name, Hop::Former));
+    let as_before = names.map(|name| (name, former()));
 
     // Another place, and an unknown one.
     let other = Places { addresses: [ip("172.18.4.1")].into(), is_incomplete: false };
@@ -241,7 +257,7 @@ fn without_a_gateway_pod_packets_are_unreachable() {
     ] {
         let (overlay, wanted) = forwarded(&gone(hops, places), &view(), Vxlan::Auto, &found);
 
-        assert_eq!(wanted.paths, names.map(|name| (prefix(name), path)).into());
+        assert_eq!(wanted.paths, names.map(|name| (prefix(name), only(path))).into());
         let goes_on = path == Path::Former;
         assert!(names.iter().all(|name| wanted.state.route(net(name)).is_some() == goes_on));
         assert_eq!(wanted.state.neighbours.is_empty(), !goes_on);
@@ -260,15 +276,15 @@ fn a_link_local_hop_belongs_to_its_node() {
     let next = IpAddr::V6(Mac::of_node(ip("172.18.3.1")).link_local());
     let places = plan(&[]).other_places;
 
-    assert!(leads_to(via(&next.to_string(), VXLAN_DEVICE), &places));
-    assert!(!leads_to(via("fe80::1", VXLAN_DEVICE), &places));
+    assert!(leads_to(next, &places));
+    assert!(!leads_to(ip("fe80::1"), &places));
 }
 
 #[test]
 fn a_possibly_needed_device_stays() {
     let name = "10.71.0.0/16";
     let far = plan(&[(name, to_node(3))]);
-    let here = plan(&[(name, Hop::Pod(ip("10.244.1.9")))]);
+    let here = plan(&[(name, to_pod("10.244.1.9"))]);
     let unread = Plan { is_complete: false, ..plan(&[]) };
     let found = forwarded(&far, &view(), Vxlan::Auto, &State::default()).1.state;
     let without_routes = NetworkView { reach: BTreeMap::new(), has_far_nodes: None, ..view() };
@@ -306,9 +322,9 @@ fn without_an_own_address_the_device_carries_on() {
 
     assert_eq!(error, PathProblem::NoOwnAddress);
     let paths = [("10.71.0.0/16", Path::Former), ("10.72.0.0/16", Path::Direct)];
-    assert_eq!(wanted.paths, paths.map(|(text, path)| (prefix(text), path)).into());
+    assert_eq!(wanted.paths, paths.map(|(text, path)| (prefix(text), only(path))).into());
     let name = net("10.71.0.0/16");
-    assert_eq!(wanted.state.route(name), Some(via("172.18.3.1", VXLAN_DEVICE)));
+    assert_eq!(wanted.state.route(name), Some(&via("172.18.3.1", VXLAN_DEVICE)));
     assert_eq!(wanted.state.neighbours, found.neighbours);
     assert_eq!(wanted.state.forwarding, found.forwarding);
 }
@@ -319,7 +335,7 @@ fn problems_are_reported_and_nothing_leaks() {
     let mut other_version = unknown(to_node(3));
     other_version.1.own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
     for ((plan, view), vxlan, problem) in [
-        (unknown(Hop::Pod(ip("10.244.1.10"))), Vxlan::Auto, "no route leads to 10.244.1.10"),
+        (unknown(to_pod("10.244.1.10")), Vxlan::Auto, "no route leads to 10.244.1.10"),
         (unknown(to_node(9)), Vxlan::Auto, "no route leads to 172.18.9.1, node node-9"),
         (unknown(to_node(3)), Vxlan::Never, "node node-3 with the gateway is behind a router"),
         (other_version, Vxlan::Auto, "node node-3 has no address of the version of fd00::1"),
@@ -329,7 +345,7 @@ fn problems_are_reported_and_nothing_leaks() {
 
         let text = wanted.problems[0].to_string();
         assert!(text.contains("10.71.0.0/16") && text.contains(problem), "{text}");
-        assert_eq!(wanted.paths[&prefix("10.71.0.0/16")], Path::Unreachable);
+        assert_eq!(wanted.paths[&prefix("10.71.0.0/16")], only(Path::Unreachable));
         assert_eq!(wanted.state.routes.len(), 1);
     }
 
@@ -361,23 +377,29 @@ proptest! {
     #[test]
     fn rounds_settle_and_nothing_leaks(
         rounds in proptest::collection::vec(
-            (proptest::collection::btree_map(60..66_u8, 0..6_u8, 0..5), 0..3_usize), 1..6,
+            (
+                proptest::collection::btree_map(
+                    60..66_u8, proptest::collection::vec(0..6_u8, 1..4), 0..5,
+                ),
+                0..3_usize,
+            ),
+            1..6,
         ),
     ) {
         let vxlan = [Vxlan::Auto, Vxlan::Always, Vxlan::Never];
         let mut found = State::default();
         for (hops, mode) in rounds {
-            let hops: Vec<_> = hops
+            let hops: Vec<(_, Hops)> = hops
                 .into_iter()
-                .map(|(number, hop)| {
-                    let hop = match hop {
-                        0 => Hop::Former,
-                        1 => Hop::Pod(ip("10.244.1.9")),
-                        4 => Hop::Pod(ip("10.244.1.10")),
+                .map(|(number, hops)| {
+                    let hops = hops.into_iter().flat_map(|hop| match hop {
+                        0 => former(),
+                        1 => to_pod("10.244.1.9"),
+                        4 => to_pod("10.244.1.10"),
                         5 => to_overlay_pod(),
                         number => to_node(number),
-                    };
-                    (format!("10.{number}.0.0/16"), hop)
+                    });
+                    (format!("10.{number}.0.0/16"), hops.collect())
                 })
                 .collect();
             let hops: Vec<_> = hops.iter().map(|(text, hop)| (text.as_str(), hop.clone())).collect();
@@ -393,10 +415,11 @@ proptest! {
                 |key| plan.hops.keys().any(|prefix| prefix.to_net() == key.prefix)
             ));
             for target in wanted.state.routes.values() {
-                let Target::Via { gateway, device: VXLAN_DEVICE, .. } = target else { continue };
-                prop_assert!(overlay.is_some());
-                let mac = wanted.state.neighbours[gateway];
-                prop_assert!(wanted.state.forwarding.contains_key(&mac));
+                for hop in target.hops().filter(|hop| hop.device == VXLAN_DEVICE) {
+                    prop_assert!(overlay.is_some());
+                    let mac = wanted.state.neighbours[&hop.gateway];
+                    prop_assert!(wanted.state.forwarding.contains_key(&mac));
+                }
             }
             let (_, again) = forwarded(&plan, &view(), vxlan[mode], &wanted.state);
             prop_assert_eq!(&again.state, &wanted.state);

@@ -9,19 +9,20 @@ use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteNextHopFlags,
+    RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use strait_host::netlink::{ROUTE_PROTOCOL, destination, output_interface};
 
 use super::super::flags::Place;
-use super::super::state::{Mac, RouteKey, Target, Version};
+use super::super::state::{Mac, NextHop, RouteKey, Target, Version};
 
 /// `RT_TABLE_COMPAT` of the kernel: the number of the table is in an attribute, as it does not fit here.
 const TABLE_COMPAT: u8 = 252;
 
 /// A route in `table`.
-pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteMessage {
+pub(super) fn route_message(table: u32, key: RouteKey, target: &Target) -> RouteMessage {
     let RouteKey { prefix, metric } = key;
     let mut route = match prefix {
         IpNet::V4(net) => RouteMessageBuilder::<Ipv4Addr>::new()
@@ -38,11 +39,17 @@ pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteM
     route.attributes.push(RouteAttribute::Priority(metric));
     match target {
         Target::Unreachable => route.header.kind = RouteType::Unreachable,
-        Target::Via { gateway, device, source } => {
-            // The next hop needs no network of its own on the interface.
-            route.header.flags |= RouteFlags::Onlink;
-            route.attributes.push(RouteAttribute::Gateway(gateway.into()));
-            route.attributes.push(RouteAttribute::Oif(device));
+        Target::Via { hops, source } => {
+            let mut all = hops.iter();
+            if let (Some(NextHop { gateway, device }), None) = (all.next(), all.next()) {
+                // The next hop needs no network of its own on the interface.
+                route.header.flags |= RouteFlags::Onlink;
+                route.attributes.push(RouteAttribute::Gateway((*gateway).into()));
+                route.attributes.push(RouteAttribute::Oif(*device));
+            } else {
+                let several = hops.iter().map(next_hop_message).collect();
+                route.attributes.push(RouteAttribute::MultiPath(several));
+            }
             route.attributes.extend(source.map(|source| RouteAttribute::PrefSource(source.into())));
         }
     }
@@ -50,10 +57,20 @@ pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteM
     route
 }
 
+/// One of several next hops, all with the same weight.
+fn next_hop_message(hop: &NextHop) -> RouteNextHop {
+    let mut next_hop = RouteNextHop::default();
+    next_hop.flags = RouteNextHopFlags::Onlink;
+    next_hop.interface_index = hop.device;
+    next_hop.attributes.push(RouteAttribute::Gateway(hop.gateway.into()));
+
+    next_hop
+}
+
 /// Key and target of a route of ours; `None` for one that this program does not create.
 pub(super) fn read_route(route: &RouteMessage) -> Option<(RouteKey, Target)> {
     let mut key = RouteKey { prefix: destination(route)?, metric: 0 };
-    let (mut via, mut from) = (None, None);
+    let (mut via, mut from, mut several) = (None, None, None);
     for attribute in &route.attributes {
         if let RouteAttribute::Priority(priority) = attribute {
             key.metric = *priority;
@@ -61,14 +78,27 @@ pub(super) fn read_route(route: &RouteMessage) -> Option<(RouteKey, Target)> {
             via = ip(address);
         } else if let RouteAttribute::PrefSource(address) = attribute {
             from = ip(address);
+        } else if let RouteAttribute::MultiPath(next_hops) = attribute {
+            several = Some(next_hops);
         }
     }
     if route.header.kind == RouteType::Unreachable {
         return Some((key, Target::Unreachable));
     }
-    let target = Target::Via { gateway: via?, device: output_interface(route)?, source: from };
+    let hops = match several {
+        Some(several) => several.iter().map(read_next_hop).collect::<Option<_>>()?,
+        None => [NextHop { gateway: via?, device: output_interface(route)? }].into(),
+    };
 
-    Some((key, target))
+    Some((key, Target::Via { hops, source: from }))
+}
+
+fn read_next_hop(hop: &RouteNextHop) -> Option<NextHop> {
+    let gateway = hop.attributes.iter().find_map(|attribute| {
+        if let RouteAttribute::Gateway(address) = attribute { ip(address) } else { None }
+    });
+
+    Some(NextHop { gateway: gateway?, device: hop.interface_index })
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

@@ -42,6 +42,11 @@ pub enum Problem {
         "{object}: pod {pod} of the gateway uses the network of its node: give it one of its own"
     )]
     HostNetwork { object: ObjectName, pod: String },
+    /// A gateway would take packets from the others that it may not have.
+    #[error(
+        "{object}: pod {pod} of a gateway claims {claim}, which is no part of a prefix of the remote cluster, and does not get it: restart the pod"
+    )]
+    ForeignDestination { object: ObjectName, pod: String, claim: String },
     /// The node or pod has no address of that version of IP.
     #[error("{object}: {what} has no address of the IP version of {prefix}")]
     NoAddress { object: ObjectName, prefix: Prefix, what: String },
@@ -64,6 +69,7 @@ impl Problem {
             | Self::HoldsPods { object, .. }
             | Self::Shared { object, .. }
             | Self::HostNetwork { object, .. }
+            | Self::ForeignDestination { object, .. }
             | Self::NoAddress { object, .. } => Some(object),
             Self::OwnNode { .. } => None,
         }

@@ -10,6 +10,8 @@ use strait_api::labels::OVERLAY_EDGE;
 
 use super::*;
 
+mod several;
+
 fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
@@ -68,15 +70,30 @@ fn pod(cluster: &str, on: u8, host: u8) -> Pod {
 fn objects(configurations: Vec<Listed<Configuration>>, pods: Vec<Pod>) -> Objects {
     let pods = pods.into_iter().map(Arc::new).collect();
 
-    Objects { configurations, pods, nodes: (1..=3).map(node).collect(), agents: Vec::new() }
+    let nodes = (1..=3).map(node).collect();
+
+    Objects { configurations, pods, nodes, ..Objects::default() }
 }
 
 fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-fn to_node(number: u8, address: &str) -> Hop {
-    Hop::Node { name: format!("node-{number}"), address: address.parse().unwrap() }
+fn to_node(number: u8, address: &str) -> BTreeSet<Hop> {
+    [Hop::Node { name: format!("node-{number}"), address: address.parse().unwrap() }].into()
+}
+
+fn to_pod(address: impl Into<IpAddr>) -> BTreeSet<Hop> {
+    [Hop::Pod(address.into())].into()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// No hop: the former ones.
+fn former() -> BTreeSet<Hop> {
+    BTreeSet::new()
 }
 
 fn problems(plan: &Plan) -> String {
@@ -90,7 +107,7 @@ fn nodes_send_to_the_pod_or_its_node() {
 
     for (own, v4, v6) in [
         (1, to_node(2, "172.18.0.2"), to_node(2, "fd00:18::2")),
-        (2, Hop::Pod("10.244.2.7".parse().unwrap()), Hop::Pod("fd00:244:0:2::7".parse().unwrap())),
+        (2, to_pod(ip("10.244.2.7")), to_pod(ip("fd00:244:0:2::7"))),
         (3, to_node(2, "172.18.0.2"), to_node(2, "fd00:18::2")),
     ] {
         let plan = plan(&format!("node-{own}"), &objects);
@@ -117,7 +134,7 @@ fn all_nodes_send_to_an_overlay_pod() {
         let plan = plan(own, &objects);
 
         let addresses = ["10.244.2.7", "fd00:244:0:2::7"].map(|ip| ip.parse().unwrap());
-        let hop = Hop::Overlay { pod: gateway.name_any(), addresses: addresses.into() };
+        let hop = [Hop::Overlay { pod: gateway.name_any(), addresses: addresses.into() }].into();
         assert!(plan.hops.values().all(|found| *found == hop), "{:?}", plan.hops);
         assert_eq!(plan.hops.len(), 2);
         assert_eq!(plan.problems, []);
@@ -162,7 +179,7 @@ fn without_a_gateway_the_former_hop_is_kept() {
         ] {
             let plan = plan(own, &objects);
 
-            assert_eq!(plan.hops[&name], Hop::Former, "{what}");
+            assert_eq!(plan.hops[&name], former(), "{what}");
             assert_eq!(plan.problems, [], "{what}");
             assert_eq!(plan.without_gateway.len(), 1, "{what}");
             let addresses = addresses.into_iter().filter(|_| is_there);
@@ -179,7 +196,7 @@ fn only_existing_nodes_may_be_anywhere() {
     let mut objects = objects(vec![rome], vec![pod("rome", 2, 7)]);
     let places = |objects: &Objects| {
         let plan = plan("node-1", objects);
-        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::Former);
+        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], former());
         assert_eq!(plan.places[&prefix("10.71.0.0/16")], plan.other_places);
         plan.other_places
     };
@@ -207,7 +224,7 @@ fn packets_go_to_the_pod_with_the_session() {
         plan("node-2", &objects(configurations, pods.to_vec())).hops[&prefix("10.71.0.0/16")]
             .clone()
     };
-    let [former, active] = [7, 8].map(|host| Hop::Pod([10, 244, 2, host].into()));
+    let [former, active] = [7, 8].map(|host| to_pod([10, 244, 2, host]));
     let has_session = |pod: &mut Pod, value: &str| {
         pod.annotations_mut().insert("strait.io/has-session".to_owned(), value.to_owned());
     };
@@ -237,7 +254,7 @@ fn the_youngest_ready_pod_is_used() {
         let objects = objects(vec![configuration("rome", &["10.71.0.0/16"])], pods);
         plan("node-2", &objects).hops[&prefix("10.71.0.0/16")].clone()
     };
-    let to = |host: u8| Hop::Pod(IpAddr::from([10, 244, 2, host]));
+    let to = |host: u8| to_pod([10, 244, 2, host]);
 
     assert_eq!(used(vec![with(7, "01", true), with(8, "02", false)]), to(7));
     assert_eq!(used(vec![with(7, "01", true), with(8, "02", true)]), to(8));
@@ -362,7 +379,7 @@ fn problems_of_gateways_and_nodes_are_reported() {
 
     let plan_on_host = plan("node-1", &objects(rome(), vec![on_host]));
     assert!(problems(&plan_on_host).contains("pod gw-rome-7 of the gateway uses the network"));
-    assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], Hop::Former);
+    assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], former());
 
     let on_unknown_node = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
     assert!(problems(&on_unknown_node).contains("node node-9 has no address of the IP version"));
@@ -441,16 +458,19 @@ proptest! {
                 plan_of_one.hops.keys().collect::<Vec<_>>(),
                 plans[0].hops.keys().collect::<Vec<_>>()
             );
-            for (prefix, hop) in &plan_of_one.hops {
+            for (prefix, hops) in &plan_of_one.hops {
                 prop_assert!(!taken.iter().any(|taken| taken.overlaps(*prefix)), "{prefix}");
                 // A packet that is sent to a node goes on to a pod there.
-                let target = match hop {
-                    Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
-                    Hop::Pod(_) => number,
-                    Hop::Former | Hop::Overlay { .. } => continue,
-                };
-                let there = &plans[target - 1].hops[prefix];
-                prop_assert!(matches!(there, Hop::Pod(_)), "{there:?}");
+                for hop in hops {
+                    let target = match hop {
+                        Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
+                        Hop::Pod(_) => number,
+                        Hop::Overlay { .. } => continue,
+                    };
+                    let there = &plans[target - 1].hops[prefix];
+                    prop_assert!(!there.is_empty(), "{prefix}");
+                    prop_assert!(there.iter().all(|hop| matches!(hop, Hop::Pod(_))), "{there:?}");
+                }
             }
         }
     }
