@@ -30,7 +30,8 @@ use serde::Serialize;
 
 use super::context::{PeeringSide, check_distinct};
 use super::{ClusterContext, CommandError, Session, Side};
-use read::Facts;
+use fold::GatewayName;
+use read::{Facts, GatewayFacts};
 
 /// A problem. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,9 +49,9 @@ pub struct Finding {
     pub message: String,
     /// The remedy.
     pub remedy: String,
-    /// The namespace of the gateway, if the object is in another one.
+    /// The gateway that it concerns; `None`: each one in the namespace of the object.
     #[serde(skip)]
-    tenant: Option<String>,
+    gateway: Option<GatewayName>,
     /// Problems that follow from this one, and are solved with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<Self>,
@@ -81,13 +82,18 @@ impl Finding {
     fn error(object: String, reason: &'static str, message: String, remedy: String) -> Self {
         let (side, severity) = (Side::Only, Severity::Error);
 
-        let (tenant, consequences) = (None, Vec::new());
+        let (gateway, consequences) = (None, Vec::new());
 
-        Self { side, severity, object, reason, message, remedy, tenant, consequences }
+        Self { side, severity, object, reason, message, remedy, gateway, consequences }
     }
 
     fn warning(object: String, reason: &'static str, message: String, remedy: String) -> Self {
         Self { severity: Severity::Warning, ..Self::error(object, reason, message, remedy) }
+    }
+
+    /// The same about `gateway` alone.
+    fn of(self, gateway: &GatewayFacts) -> Self {
+        Self { gateway: Some(gateway.id()), ..self }
     }
 }
 
@@ -99,8 +105,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// `pairs` are the namespaces of the ends of each tunnel, the local one first.
-    fn new(mut findings: Vec<Finding>, pairs: &[[String; 2]]) -> Self {
+    /// `pairs` are the ends of each tunnel, the local one first.
+    fn new(mut findings: Vec<Finding>, pairs: &[[GatewayName; 2]]) -> Self {
         findings.sort_by(|a, b| (a.severity, &a.object).cmp(&(b.severity, &b.object)));
         findings.dedup();
         let findings = fold::fold(findings, pairs);
@@ -147,7 +153,7 @@ pub async fn check_pair(
     findings.extend(others);
     findings.extend(pair::findings(&of_local, &of_remote));
 
-    Ok(Findings::new(findings, &pair::namespaces(&of_local, &of_remote)))
+    Ok(Findings::new(findings, &pair::tunnels(&of_local, &of_remote)))
 }
 
 async fn alone(

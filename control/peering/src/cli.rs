@@ -271,9 +271,12 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
         },
     };
     terminal.print(&text)?;
-    let is_well = peers.iter().all(|peer| peer.network.status != Health::Unhealthy);
+    let is_well = |peer: &crate::PeerInfo| match peer.network.status {
+        Health::Healthy | Health::Disabled => true,
+        Health::Degraded | Health::Unhealthy => false,
+    };
 
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
+    Ok(if peers.iter().all(is_well) { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
 }
 
 /// Uses all namespaces unless one is named, because each peering has its own.

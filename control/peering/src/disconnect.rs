@@ -21,7 +21,7 @@ use super::wait::{Progress, WaitTarget, named, until};
 use super::write::{delete_all, held_by, until_gone};
 use super::{CommandError, Pair, Session};
 
-/// Deletes both gateways, with the objects that they own.
+/// Deletes all gateways of the peering in both clusters, with the objects that they own.
 ///
 /// # Errors
 ///
@@ -87,7 +87,8 @@ async fn delete_gateways(ends: &PeeringSides<'_>, waits: bool) -> Result<(), Com
     Ok(())
 }
 
-/// [`delete`] of a gateway: a `K`, from which a template makes a `C`. It is gone when none of its pods runs any more.
+/// [`delete`] of the gateways of one kind: `K`s, from which a template makes `C`s. A gateway is gone when none of its pods runs
+/// any more.
 async fn delete_gateway<K, C>(
     end: &PeeringSide<'_>,
     what: &str,

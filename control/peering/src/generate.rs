@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::ListParams;
+use kube::{Resource, ResourceExt as _};
 use strait_api::identity::Mode;
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX, REMOTE_CLUSTER_ID, gateway_index};
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{GatewayClient, GatewayServer};
 
@@ -43,21 +44,26 @@ pub async fn generate(
             write::text(&builders::configuration(&id, None, &id, &prefixes), format)
         }
         Generate::PublicKey { mode, name } => {
-            let key = key(end, *mode, name).await?;
-            write::text(&builders::public_key(&id, None, &id, key, None), format)
+            let (key, index) = key(end, *mode, name).await?;
+            let name = if index == 0 { id.clone() } else { format!("{id}-{index}") };
+            let mut object = builders::public_key(&name, None, &id, key, None);
+            if index > 0 {
+                object.labels_mut().insert(GATEWAY_INDEX.to_owned(), index.to_string());
+            }
+            write::text(&object, format)
         }
     };
 
     Ok(text?)
 }
 
-/// The public key of a gateway of this cluster.
+/// The public key of a gateway of this cluster, and its number among those of the peering.
 async fn key(
     end: PeeringSide<'_>,
     mode: Mode,
     name: &str,
-) -> Result<[u8; KEY_BYTES], CommandError> {
-    let Gateway { other, uid, reference } = gateway(&end, mode, name).await?;
+) -> Result<([u8; KEY_BYTES], u8), CommandError> {
+    let Gateway { other, uid, index, reference } = gateway(&end, mode, name).await?;
     let end = end.with(&other);
     let api = end.api::<Secret>();
     let parameters = ListParams::default().labels(&keys::selector(&end.label_selector()));
@@ -67,10 +73,10 @@ async fn key(
 
     let secret = keys::of_gateway(end.side, name, uid.as_ref(), &secrets, reference.as_ref())?;
     match secret {
-        Some(secret) => keys::public(end.side, secret),
+        Some(secret) => Ok((keys::public(end.side, secret)?, index)),
         None => Err(CommandError::NoSecret {
             side: end.side,
-            kind: kind(mode),
+            kind: mode.kind(),
             name: name.to_owned(),
             namespace: end.namespace,
         }),
@@ -82,42 +88,54 @@ struct Gateway {
     /// The cluster that it is for.
     other: String,
     uid: Option<String>,
+    /// Its number among those of the peering.
+    index: u8,
     /// The reference to its Secret in its status.
     reference: Option<ObjectReference>,
 }
 
 async fn gateway(end: &PeeringSide<'_>, mode: Mode, name: &str) -> Result<Gateway, CommandError> {
-    let doing = format!("reading {} {name} in namespace {}", kind(mode), end.namespace);
+    let doing = format!("reading {} {name} in namespace {}", mode.kind(), end.namespace);
     let found = match mode {
         Mode::Server => {
             let api = end.api::<GatewayServer>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
-            found
-                .map(|server| (server.metadata, server.status.and_then(|status| status.secret_ref)))
+            found.map(|server| {
+                let index = index(&server);
+                (server.metadata, index, server.status.and_then(|status| status.secret_ref))
+            })
         }
         Mode::Client => {
             let api = end.api::<GatewayClient>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
-            found
-                .map(|client| (client.metadata, client.status.and_then(|status| status.secret_ref)))
+            found.map(|client| {
+                let index = index(&client);
+                (client.metadata, index, client.status.and_then(|status| status.secret_ref))
+            })
         }
     };
-    let Some((metadata, reference)) = found else {
+    let Some((metadata, index, reference)) = found else {
         return Err(CommandError::NoObject {
             side: end.side,
-            kind: kind(mode).to_owned(),
+            kind: mode.kind().to_owned(),
             name: name.to_owned(),
             namespace: end.namespace.clone(),
         });
     };
     let other = metadata.labels.and_then(|mut labels| labels.remove(REMOTE_CLUSTER_ID));
 
-    Ok(Gateway { other: other.unwrap_or_default(), uid: metadata.uid, reference })
+    Ok(Gateway { other: other.unwrap_or_default(), uid: metadata.uid, index: index?, reference })
 }
 
-const fn kind(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Server => "GatewayServer",
-        Mode::Client => "GatewayClient",
-    }
+fn index<K: Resource<DynamicType = ()>>(gateway: &K) -> Result<u8, CommandError> {
+    gateway_index(gateway).map_err(|found| {
+        let namespace = gateway.namespace().unwrap_or_default();
+        CommandError::Malformed {
+            what: format!("{} {namespace}/{}", K::kind(&()), gateway.name_any()),
+            error_text: format!(
+                "its label {GATEWAY_INDEX} is {found:?}: write its number among the gateways of the peering, 0 to {}, or remove the label of the first one",
+                GATEWAYS_MAX - 1
+            ),
+        }
+    })
 }

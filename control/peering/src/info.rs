@@ -12,15 +12,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use strait_api::labels::{EXTERNAL_CIDR, POD_CIDR};
+use strait_api::labels::{EXTERNAL_CIDR, GATEWAYS_MAX, POD_CIDR, gateway_index};
 use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
 use strait_plan::objects::{cluster_id, of_cluster};
 
 use super::context::{PeeringSide, own_id};
 use super::{ClusterContext, CommandError, Session, cause, prefixes};
 
-use peer::Objects;
-pub use peer::{CidrPair, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
+pub use peer::{CidrPair, GatewayInfo, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
+use peer::{GatewayObjects, Objects, Requested};
 
 /// The state of a cluster. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,29 +110,71 @@ pub async fn peers(
 
     let mut found = Vec::with_capacity(requested.len());
     for id in requested {
-        let server = of_cluster(&servers, id);
-        let client = of_cluster(&clients, id);
-        let gateway = server
-            .map(|server| (server.namespace(), server.name_any()))
-            .or_else(|| client.map(|client| (client.namespace(), client.name_any())));
+        let of_servers = of_peering(&servers, id).into_iter().map(Requested::Server);
+        let of_clients = of_peering(&clients, id).into_iter().map(Requested::Client);
+        let mut gateways: Vec<_> = of_servers.collect();
+        if gateways.is_empty() {
+            gateways.extend(of_clients);
+        }
+        let is_alone = gateways.len() == 1;
+        let gateways = gateways.into_iter().map(|requested| GatewayObjects {
+            requested,
+            connection: if is_alone {
+                of_cluster(&connections, id)
+            } else {
+                connections.iter().find(|it| is_of(*it, &requested))
+            },
+            deployment: deployments.get(&(requested.namespace(), requested.name())),
+        });
         let objects = Objects {
             configuration: of_cluster(&configurations, id),
-            server,
-            client,
-            connection: of_cluster(&connections, id),
-            deployment: gateway.as_ref().and_then(|gateway| deployments.get(gateway)),
+            gateways: gateways.collect(),
         };
-        let mut peer = PeerInfo::new(id, &objects);
-        if peer.network.status == Health::Unhealthy
-            && let Some((Some(namespace), name)) = gateway
-            && let Some(cause) = cause::find(&end, &namespace, &name).await
-        {
-            peer.network.alerts.insert(0, cause.to_string());
-        }
-        found.push(peer);
+        let peer = PeerInfo::new(id, &objects, &BTreeMap::new());
+        let causes = causes(&end, &peer, &objects).await;
+        found.push(if causes.is_empty() { peer } else { PeerInfo::new(id, &objects, &causes) });
     }
 
     Ok(found)
+}
+
+/// Those of `all` for cluster `id`, by their index. One with an invalid index is last.
+fn of_peering<'a, K>(all: &'a [K], id: &str) -> Vec<&'a K>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut found: Vec<_> = all.iter().filter(|it| cluster_id(*it) == Some(id)).collect();
+    found.sort_by_key(|it| {
+        (gateway_index(*it).unwrap_or(GATEWAYS_MAX), it.namespace(), it.name_any())
+    });
+
+    found
+}
+
+/// Whether the gateway `requested` reports by `connection`.
+fn is_of(connection: &Connection, requested: &Requested<'_>) -> bool {
+    connection.namespace() == requested.namespace()
+        && connection.name_any() == format!("gw-{}", requested.name())
+}
+
+/// The causes that Events report, by the name of the gateway, of those gateways that do not forward.
+async fn causes(
+    end: &PeeringSide<'_>,
+    peer: &PeerInfo,
+    objects: &Objects<'_>,
+) -> BTreeMap<String, String> {
+    let mut causes = BTreeMap::new();
+    for GatewayObjects { requested, .. } in &objects.gateways {
+        let name = requested.name();
+        if peer.network.needs_cause(&name)
+            && let Some(namespace) = requested.namespace()
+            && let Some(cause) = cause::find(end, &namespace, &name).await
+        {
+            causes.insert(name, cause.to_string());
+        }
+    }
+
+    causes
 }
 
 /// The namespace that was named, or all.

@@ -48,8 +48,8 @@ pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
 pub use generate::{Generate, generate};
 pub use info::{
-    CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,
-    select,
+    CidrPair, GatewayInfo, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork,
+    info, peers, select,
 };
 pub use plan::{
     Action, Change, ClusterPlan, Conflict, Field, Plan, Proposal, objects, plan, plan_connect,

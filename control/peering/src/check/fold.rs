@@ -12,7 +12,7 @@ const CONSEQUENCES: [&str; 4] = ["NotConfigured", "NoPrefix", "NoAddress", "Nobo
 
 /// The steps from a template to a connection: a problem of a step may follow from one of an earlier step.
 const WAY: [&[&str]; 8] = [
-    &["Unassigned", "TemplateMissing", "TemplateUnusable", WARNING_EVENT],
+    &["Unassigned", "IndexInvalid", "TemplateMissing", "TemplateUnusable", WARNING_EVENT],
     &["NoKeys", "KeysMalformed"],
     &["GatewayMissing"],
     &["GatewayNotReady"],
@@ -32,9 +32,15 @@ const BETWEEN_GATEWAYS: usize = 5;
 /// The reason of a finding that is a Warning among the Events.
 pub(super) const WARNING_EVENT: &str = "WarningEvent";
 
-/// Puts each consequence among `findings` under its cause. `pairs` are the namespaces of the ends of each tunnel, the
-/// local one first.
-pub(super) fn fold(findings: Vec<Finding>, pairs: &[[String; 2]]) -> Vec<Finding> {
+/// Names a gateway of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GatewayName {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// Puts each consequence among `findings` under its cause. `pairs` are the ends of each tunnel, the local one first.
+pub(super) fn fold(findings: Vec<Finding>, pairs: &[[GatewayName; 2]]) -> Vec<Finding> {
     let causes: Vec<_> = findings.iter().map(|finding| cause(finding, &findings, pairs)).collect();
     let mut folded: Vec<_> = findings.iter().cloned().map(Some).collect();
     for (place, finding) in findings.into_iter().enumerate() {
@@ -57,19 +63,20 @@ pub(super) fn fold(findings: Vec<Finding>, pairs: &[[String; 2]]) -> Vec<Finding
 }
 
 /// The index of the cause of `finding`: the first one on the way, or else the operator.
-fn cause(finding: &Finding, all: &[Finding], pairs: &[[String; 2]]) -> Option<usize> {
+fn cause(finding: &Finding, all: &[Finding], pairs: &[[GatewayName; 2]]) -> Option<usize> {
     let errors = || all.iter().enumerate().filter(|(_, it)| it.severity == Severity::Error);
     let later = step(finding).filter(|step| *step > 0 && !WRITTEN.contains(&finding.reason));
 
-    let earlier = later.zip(namespace(finding)).and_then(|(later, namespace)| {
-        let own = (finding.side, namespace);
-        let other = (later >= BETWEEN_GATEWAYS).then(|| other_end(own, pairs)).flatten();
-        let steps = errors().filter_map(|(place, cause)| {
+    let earlier = later.zip(Place::of(finding)).and_then(|(later, own)| {
+        let steps = errors().filter_map(|(index, cause)| {
             let step = step(cause).filter(|step| *step < later)?;
-            let of = (cause.side, self::namespace(cause)?);
-            (of == own || other == Some(of)).then_some((step, of != own, place))
+            let place = Place::of(cause)?;
+            let is_own = place.is_shared_with(&own);
+            let is_of_other_end =
+                later >= BETWEEN_GATEWAYS && pairs.iter().any(|pair| own.is_across(&place, pair));
+            (is_own || is_of_other_end).then_some((step, !is_own, index))
         });
-        steps.min().map(|(_, _, place)| place)
+        steps.min().map(|(_, _, index)| index)
     });
     let is_of_operator = |cause: &Finding| {
         cause.side == finding.side
@@ -88,23 +95,49 @@ fn step(finding: &Finding) -> Option<usize> {
     WAY.iter().position(|reasons| reasons.contains(&finding.reason))
 }
 
-/// The namespace of the gateway, or else of the object.
-fn namespace(finding: &Finding) -> Option<&str> {
-    if let Some(tenant) = &finding.tenant {
-        return Some(tenant);
-    }
-    let (_, object) = finding.object.split_once(' ')?;
-
-    object.split_once('/').map(|(namespace, _)| namespace)
+/// The gateway that a finding concerns.
+struct Place<'a> {
+    side: Side,
+    namespace: &'a str,
+    /// `None`: each one in the namespace.
+    name: Option<&'a str>,
 }
 
-/// The side and the namespace of the gateway at the other end.
-fn other_end<'a>(own: (Side, &str), pairs: &'a [[String; 2]]) -> Option<(Side, &'a str)> {
-    pairs.iter().find_map(|[local, remote]| match own {
-        (Side::Local, namespace) if local == namespace => Some((Side::Remote, remote.as_str())),
-        (Side::Remote, namespace) if remote == namespace => Some((Side::Local, local.as_str())),
-        _ => None,
-    })
+impl<'a> Place<'a> {
+    fn of(finding: &'a Finding) -> Option<Self> {
+        let side = finding.side;
+        if let Some(GatewayName { namespace, name }) = &finding.gateway {
+            return Some(Self { side, namespace, name: Some(name) });
+        }
+        let (_, object) = finding.object.split_once(' ')?;
+        let (namespace, _) = object.split_once('/')?;
+
+        Some(Self { side, namespace, name: None })
+    }
+
+    /// Whether both concern one gateway.
+    fn is_shared_with(&self, other: &Self) -> bool {
+        let is_one = match (self.name, other.name) {
+            (Some(name), Some(other)) => name == other,
+            _ => true,
+        };
+
+        is_one && (self.side, self.namespace) == (other.side, other.namespace)
+    }
+
+    /// Whether `other` concerns the gateway at the other end of a tunnel with these ends.
+    fn is_across(&self, other: &Self, [local, remote]: &[GatewayName; 2]) -> bool {
+        match (self.side, other.side) {
+            (Side::Local, Side::Remote) => self.is(local) && other.is(remote),
+            (Side::Remote, Side::Local) => self.is(remote) && other.is(local),
+            _ => false,
+        }
+    }
+
+    /// Whether it concerns `gateway`.
+    fn is(&self, gateway: &GatewayName) -> bool {
+        self.namespace == gateway.namespace && self.name.is_none_or(|name| name == gateway.name)
+    }
 }
 
 #[cfg(test)]
@@ -119,10 +152,18 @@ mod tests {
         Finding { side, ..Finding::error(object.to_owned(), reason, text.clone(), text) }
     }
 
+    /// The only tunnel, between the gateways of namespaces `a` and `b`.
+    fn tunnel() -> [[GatewayName; 2]; 1] {
+        [[("a", "milan"), ("b", "rome")].map(|(namespace, name)| GatewayName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })]
+    }
+
     /// Each cause with the reasons of its consequences.
     fn folded(
         findings: &[Finding],
-        pairs: &[[String; 2]],
+        pairs: &[[GatewayName; 2]],
     ) -> Vec<(&'static str, Vec<&'static str>)> {
         let reason = |finding: &Finding| finding.reason;
         let folded = fold(findings.to_vec(), pairs);
@@ -164,10 +205,35 @@ mod tests {
             finding(Side::Local, "Connection a/gw-milan", "NotConnected"),
             finding(Side::Remote, "Deployment b/gw-rome", "GatewayNotReady"),
         ];
-        let pairs = [["a".to_owned(), "b".to_owned()]];
+        let pairs = tunnel();
 
         assert_eq!(folded(&found, &pairs), [("GatewayNotReady", vec!["NotConnected"])]);
         assert_eq!(folded(&found, &[]).len(), 2);
+    }
+
+    #[test]
+    fn several_gateways_do_not_explain_each_other() {
+        let of = |name: &str, it: Finding| {
+            let (namespace, _) = it.object.split_once(' ').unwrap().1.split_once('/').unwrap();
+            let (namespace, name) = (namespace.to_owned(), name.to_owned());
+            Finding { gateway: Some(GatewayName { namespace, name }), ..it }
+        };
+        let found = [
+            of("milan", finding(Side::Local, "Connection a/gw-milan", "NotConnected")),
+            of("milan-1", finding(Side::Local, "Connection a/gw-milan-1", "NotConnected")),
+            of("rome-1", finding(Side::Remote, "Deployment b/gw-rome-1", "GatewayNotReady")),
+        ];
+        let name = |namespace: &str, name: &str| GatewayName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let pairs =
+            [[name("a", "milan"), name("b", "rome")], [name("a", "milan-1"), name("b", "rome-1")]];
+
+        let expected = [("NotConnected", vec![]), ("GatewayNotReady", vec!["NotConnected"])];
+        assert_eq!(folded(&found, &pairs), expected);
+        let causes = fold(found.to_vec(), &pairs);
+        assert_eq!(causes[0].object, "Connection a/gw-milan");
     }
 
     fn any_finding() -> impl Strategy<Value = Finding> {
@@ -192,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn folding_keeps_every_finding(found in prop::collection::vec(any_finding(), 0..12)) {
-            let pairs = [["a".to_owned(), "b".to_owned()]];
+            let pairs = tunnel();
             let folded = fold(found.clone(), &pairs);
             let mut all: Vec<_> = folded
                 .iter()

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 use strait_api::crd::spec_schema;
 use strait_api::identity::{Identity, Mode};
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX, REMOTE_CLUSTER_ID};
 use strait_api::public_key::{KEY_BYTES, PublicOf};
 use strait_api::{GatewayClient, GatewayServer};
 use strait_operator::{Parent, Unsound, child, unsound};
@@ -14,7 +14,7 @@ use super::super::cause::Cause;
 use super::super::connect::ready;
 use super::super::wait::Progress;
 use super::super::{Side, keys};
-use super::fold::WARNING_EVENT;
+use super::fold::{GatewayName, WARNING_EVENT};
 use super::read::{GatewayFacts, Visibility};
 use super::{Finding, named};
 
@@ -22,6 +22,11 @@ impl GatewayFacts {
     /// Its name in findings.
     pub(super) fn display_name(&self) -> String {
         named(&format!("Gateway{}", self.mode), Some(&self.namespace), &self.name)
+    }
+
+    /// Its name in comparisons.
+    pub(super) fn id(&self) -> GatewayName {
+        GatewayName { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
     /// The UID of the object.
@@ -72,19 +77,28 @@ pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Findi
         let remedy = "set it to the id of the cluster at the other end".to_owned();
         findings.push(Finding::error(gateway.display_name(), "Unassigned", message, remedy));
     }
+    if let Err(found) = &gateway.index {
+        let message = format!("its label {GATEWAY_INDEX} is {found:?}");
+        let remedy = format!(
+            "write its number among the gateways of the peering, 0 to {}, or remove the label of the first one",
+            GATEWAYS_MAX - 1
+        );
+        findings.push(Finding::error(gateway.display_name(), "IndexInvalid", message, remedy));
+    }
     findings.extend(template(gateway));
     findings.extend(workload(gateway));
     findings.extend(address(gateway));
     findings.extend(secret(gateway, public_of));
     findings.extend(warning_event(gateway, &findings));
 
-    findings
+    findings.into_iter().map(|finding| finding.of(gateway)).collect()
 }
 
 /// The Event that explains other findings. Alone it is history.
 fn warning_event(gateway: &GatewayFacts, found: &[Finding]) -> Option<Finding> {
     let is_known = |finding: &Finding| {
-        ["Unassigned", "TemplateMissing", "TemplateUnusable"].contains(&finding.reason)
+        ["Unassigned", "IndexInvalid", "TemplateMissing", "TemplateUnusable"]
+            .contains(&finding.reason)
     };
     let cause = gateway.cause.as_ref()?;
     if found.is_empty() || found.iter().any(is_known) {
@@ -140,10 +154,7 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     let message = format!("it cannot be rendered for {}: {error}", gateway.display_name());
     let remedy = "correct the template at the place that the message names".to_owned();
 
-    Some(Finding {
-        tenant: Some(gateway.namespace.clone()),
-        ..Finding::error(object, "TemplateUnusable", message, remedy)
-    })
+    Some(Finding::error(object, "TemplateUnusable", message, remedy))
 }
 
 fn workload(gateway: &GatewayFacts) -> Option<Finding> {

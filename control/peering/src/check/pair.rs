@@ -7,6 +7,7 @@ use strait_api::identity::Mode;
 use strait_plan::objects::{of_cluster, parse};
 
 use super::super::{Prefixes, Side, keys};
+use super::fold::GatewayName;
 use super::read::{Facts, GatewayFacts};
 use super::{Finding, named};
 
@@ -24,49 +25,81 @@ pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
         let found = prefixes(facts, id, other);
         findings.extend(found.into_iter().map(|finding| Finding { side, ..finding }));
     }
-    match (here.as_slice(), there.as_slice()) {
-        ([here], [there]) => {
-            findings.extend(ends(here, there));
-            findings.extend(key((Side::Local, local, here), there, remote_id));
-            findings.extend(key((Side::Remote, remote, there), here, local_id));
-        }
-        ([], []) => {}
-        ([], [alone, ..]) if !local.hides_gateways => {
-            findings.push(one_sided(alone, Side::Remote, local_id));
-        }
-        ([alone, ..], []) if !remote.hides_gateways => {
-            findings.push(one_sided(alone, Side::Local, remote_id));
-        }
-        // Which of them belong together is not defined.
-        _ => {
-            findings.extend(several(&here, Side::Local, remote_id));
-            findings.extend(several(&there, Side::Remote, local_id));
+    let count = count(&here, &there);
+    for index in 0..count {
+        let here = numbered(&here, index);
+        let there = numbered(&there, index);
+        match (here.as_slice(), there.as_slice()) {
+            ([here], [there]) => {
+                let mut found = ends(here, there);
+                found.extend(key((Side::Local, local, here), there, remote_id));
+                findings.extend(found.into_iter().map(|finding| finding.of(here)));
+                let found = key((Side::Remote, remote, there), here, local_id);
+                findings.extend(found.map(|finding| finding.of(there)));
+            }
+            ([], []) => {}
+            ([], [alone, ..]) if !local.hides_gateways => {
+                findings.push(one_sided(alone, Side::Remote, local_id, count));
+            }
+            ([alone, ..], []) if !remote.hides_gateways => {
+                findings.push(one_sided(alone, Side::Local, remote_id, count));
+            }
+            // Which of them belong together is not defined.
+            _ => {
+                findings.extend(several(&here, Side::Local, remote_id));
+                findings.extend(several(&there, Side::Remote, local_id));
+            }
         }
     }
 
     findings
 }
 
-/// The namespaces of the ends of the tunnel between the two, if there is one.
-pub(super) fn namespaces(local: &Facts, remote: &Facts) -> Vec<[String; 2]> {
+/// The ends of the tunnels between the two, the local one first.
+pub(super) fn tunnels(local: &Facts, remote: &Facts) -> Vec<[GatewayName; 2]> {
     let (Some(local_id), Some(remote_id)) = (&local.cluster_id, &remote.cluster_id) else {
         return Vec::new();
     };
-    match (&gateways(local, remote_id)[..], &gateways(remote, local_id)[..]) {
-        ([here], [there]) => vec![[here.namespace.clone(), there.namespace.clone()]],
-        _ => Vec::new(),
-    }
+    let (here, there) = (gateways(local, remote_id), gateways(remote, local_id));
+    let tunnel = |index| match (&numbered(&here, index)[..], &numbered(&there, index)[..]) {
+        ([here], [there]) => Some([here.id(), there.id()]),
+        _ => None,
+    };
+
+    (0..count(&here, &there)).filter_map(tunnel).collect()
 }
 
 fn gateways<'a>(facts: &'a Facts, id: &str) -> Vec<&'a GatewayFacts> {
     facts.gateways.iter().filter(|gateway| gateway.remote.as_deref() == Some(id)).collect()
 }
 
-fn one_sided(gateway: &GatewayFacts, side: Side, id: &str) -> Finding {
-    let message = format!("cluster {id} has no gateway for it");
-    let remedy = "make one there, or `strait network connect`".to_owned();
+/// The number of gateways of the peering on each side, from the highest index.
+fn count(here: &[&GatewayFacts], there: &[&GatewayFacts]) -> u8 {
+    let indexes = here.iter().chain(there).filter_map(|gateway| gateway.index.as_ref().ok());
 
-    Finding { side, ..Finding::error(gateway.display_name(), "NoCounterpart", message, remedy) }
+    indexes.max().map_or(0, |last| last + 1)
+}
+
+/// Those with this index.
+fn numbered<'a>(gateways: &[&'a GatewayFacts], index: u8) -> Vec<&'a GatewayFacts> {
+    gateways.iter().copied().filter(|gateway| gateway.index == Ok(index)).collect()
+}
+
+/// A gateway without one of the same index at the other end, in a peering with `count` gateways.
+fn one_sided(gateway: &GatewayFacts, side: Side, id: &str, count: u8) -> Finding {
+    let (message, remedy) = match gateway.index {
+        Ok(index) if count > 1 => (
+            format!("cluster {id} has no gateway for it, with the same index {index}"),
+            format!("`strait network connect --gateways {count}` again, or delete it"),
+        ),
+        _ => (
+            format!("cluster {id} has no gateway for it"),
+            "make one there, or `strait network connect`".to_owned(),
+        ),
+    };
+    let finding = Finding::error(gateway.display_name(), "NoCounterpart", message, remedy);
+
+    Finding { side, ..finding.of(gateway) }
 }
 
 /// Reports that there are too many gateways to the cluster `id` to compare them with its own.
@@ -74,7 +107,7 @@ fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> 
     let [first, _, ..] = gateways else { return None };
     let names: Vec<_> = gateways.iter().map(|gateway| gateway.display_name()).collect();
     let message = format!(
-        "{} are all for cluster {id}: none is compared with the gateways there",
+        "{} are all for cluster {id}, with the same index: none is compared with the gateways there",
         names.join(" and ")
     );
     let remedy = "delete the unused ones".to_owned();

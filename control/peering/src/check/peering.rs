@@ -1,14 +1,15 @@
 //! Checks what a cluster knows of others: prefixes, keys, and whether packets pass. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use kube::{Resource, ResourceExt as _};
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::identity::is_of_another_gateway;
+use strait_api::labels::{GATEWAY_INDEX, REMOTE_CLUSTER_ID};
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
 use strait_plan::conditions::{self, IN_FORCE, NODE_ROUTES};
-use strait_plan::objects::{cluster_id, parse};
+use strait_plan::objects::{cluster_id, of_cluster, parse};
 
 use super::super::connect::{configured, established};
 use super::super::wait::{Progress, is_stale};
@@ -19,12 +20,14 @@ use super::{Finding, named};
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let configurations = facts.configurations.iter().flatten();
     let mut findings: Vec<_> = configurations.flat_map(|it| configuration(it, facts)).collect();
-    findings.extend(facts.public_keys.iter().flatten().filter_map(public_key));
+    findings.extend(facts.public_keys.iter().flatten().filter_map(|key| public_key(key, facts)));
     for gateway in &facts.gateways {
         let Some(remote) = gateway.remote.as_deref() else { continue };
-        findings.extend(prefixes(facts, gateway, remote));
-        findings.extend(key(facts, gateway, remote));
-        findings.extend(connection(facts, gateway));
+        let found = prefixes(facts, gateway, remote)
+            .into_iter()
+            .chain(key(facts, gateway, remote))
+            .chain(connection(facts, gateway));
+        findings.extend(found.map(|finding| finding.of(gateway)));
     }
     findings.extend(neighbours(&facts.gateways));
 
@@ -91,14 +94,25 @@ fn has_gateway(configuration: &Configuration, facts: &Facts) -> bool {
         })
 }
 
-fn public_key(key: &PublicKey) -> Option<Finding> {
+fn public_key(key: &PublicKey, facts: &Facts) -> Option<Finding> {
     let ByteString(bytes) = key.spec.public_key.clone().unwrap_or_default();
     let message = format!("spec.publicKey has {} bytes, a key has {KEY_BYTES}", bytes.len());
     let remedy =
         "apply there what `strait generate publickey` prints in the other cluster".to_owned();
 
-    (bytes.len() != KEY_BYTES)
-        .then(|| Finding::error(display_name(key), "KeyMalformed", message, remedy))
+    if bytes.len() == KEY_BYTES {
+        return None;
+    }
+    let finding = Finding::error(display_name(key), "KeyMalformed", message, remedy);
+    let is_of = |gateway: &&GatewayFacts| {
+        let of_gateway = gateway.remote.as_deref().and_then(|remote| gateway.key(facts, remote));
+        of_gateway.is_some_and(|it| display_name(it) == display_name(key))
+    };
+
+    Some(match facts.gateways.iter().find(is_of) {
+        Some(gateway) => finding.of(gateway),
+        None => finding,
+    })
 }
 
 /// Whether the gateway has the prefixes of the other end.
@@ -127,11 +141,20 @@ fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
 }
 
 impl GatewayFacts {
-    /// The public key of the other end that this gateway has.
+    /// The public key of the other end that this gateway has: one that it owns, or else one that belongs to no gateway.
     pub(super) fn key<'a>(&self, facts: &'a Facts, remote: &str) -> Option<&'a PublicKey> {
-        facts.public_keys.as_ref()?.iter().find(|key| {
-            cluster_id(*key) == Some(remote) && key.namespace().as_deref() == Some(&self.namespace)
-        })
+        let kind = self.mode.kind();
+        let is_here = |key: &&PublicKey| key.namespace().as_deref() == Some(&self.namespace);
+        let is_own = |key: &&PublicKey| {
+            let owners = key.owner_references();
+            owners.iter().any(|owner| owner.kind == kind && owner.name == self.name)
+        };
+        let is_of_another =
+            |key: &&PublicKey| is_of_another_gateway(key.owner_references(), kind, &self.name);
+        let here = || facts.public_keys.iter().flatten().filter(is_here);
+
+        of_cluster(here().filter(is_own), remote)
+            .or_else(|| of_cluster(here().filter(|key| !is_of_another(key)), remote))
     }
 }
 
@@ -158,13 +181,13 @@ fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
     }
 }
 
-/// Gateways in one namespace, where an active pod cannot be attributed.
+/// Gateways in one namespace that are not those of one peering, numbered one by one: their objects cannot be attributed.
 fn neighbours(gateways: &[GatewayFacts]) -> Vec<Finding> {
     let mut by_namespace = BTreeMap::<&str, Vec<&GatewayFacts>>::new();
     for gateway in gateways {
         by_namespace.entry(&gateway.namespace).or_default().push(gateway);
     }
-    let shared = by_namespace.into_iter().filter(|(_, gateways)| gateways.len() > 1);
+    let shared = by_namespace.into_iter().filter(|(_, gateways)| !is_one_peering(gateways));
 
     shared
         .map(|(namespace, gateways)| {
@@ -173,8 +196,21 @@ fn neighbours(gateways: &[GatewayFacts]) -> Vec<Finding> {
                 "{} are both in it: what is labelled as active there is of both",
                 names.join(" and ")
             );
-            let remedy = "give each gateway a namespace of its own".to_owned();
+            let remedy = format!(
+                "give each gateway a namespace of its own, or, if all are for one peering, a number of its own in the label {GATEWAY_INDEX}"
+            );
             Finding::error(named("Namespace", None, namespace), "SharedNamespace", message, remedy)
         })
         .collect()
+}
+
+/// Whether all are the same end of one peering, with different numbers.
+fn is_one_peering(gateways: &[&GatewayFacts]) -> bool {
+    let indexes: BTreeSet<_> = gateways.iter().map(|gateway| &gateway.index).collect();
+    let of_one = |pair: &[&GatewayFacts]| match pair {
+        [one, other] => one.mode == other.mode && one.remote == other.remote,
+        _ => true,
+    };
+
+    indexes.len() == gateways.len() && gateways.windows(2).all(of_one)
 }

@@ -96,6 +96,8 @@ pub(super) struct GatewayFacts {
     pub(super) name: String,
     /// The cluster at the other end.
     pub(super) remote: Option<String>,
+    /// Its number among the gateways of the peering, or the invalid value of its label.
+    pub(super) index: Result<u8, String>,
     /// Kind, namespace and name of its template, as it refers to it.
     pub(super) template_ref: Option<[String; 3]>,
     /// The spec of the template. One of another kind than ours is left to its maker, and hidden.

@@ -121,6 +121,7 @@ fn gateway(mode: Mode) -> GatewayFacts {
         namespace: "tenant".to_owned(),
         name: "milan".to_owned(),
         remote: Some("milan".to_owned()),
+        index: Ok(0),
         template_ref: Some(["WgGatewayClientTemplate", "liqo", "client"].map(str::to_owned)),
         template: Visibility::Found(json!({
             "objectKind": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClient"},

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::peer::{CidrPair, PeerGateway, PeerNetwork};
+use super::peer::{CidrPair, GatewayInfo, PeerGateway, PeerNetwork};
 use super::{Info, NetworkInfo, PeerInfo};
 
 /// The width of the names of values.
@@ -46,29 +46,46 @@ impl fmt::Display for Words<'_> {
 impl fmt::Display for PeerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cluster_id, network } = self;
-        let PeerNetwork { status, alerts, cidr, gateway, latency } = network;
+        let PeerNetwork { status, alerts, cidr, gateway, latency, gateways } = network;
         writeln!(f, "Peer {cluster_id}")?;
         writeln!(f, "  Network")?;
         line(f, 2, "Status", status.label())?;
         for alert in alerts {
             line(f, 2, "Alert", alert)?;
         }
-        if let Some(latency) = latency {
+        if let Some(latency) = latency.as_ref().filter(|_| gateways.is_empty()) {
             line(f, 2, "Latency", latency)?;
         }
         writeln!(f, "    CIDR\n      Remote")?;
         let (CidrPair { pod, external }, named) = (&cidr.remote, &cidr.remapped);
         line(f, 4, "Pod CIDR", &remapped(pod, &named.pod))?;
         line(f, 4, "External CIDR", &remapped(external, &named.external))?;
-        if let Some(PeerGateway { role, address, port }) = gateway {
+        if let Some(gateway) = gateway.as_ref().filter(|_| gateways.is_empty()) {
             writeln!(f, "    Gateway")?;
-            line(f, 3, "Role", role)?;
-            line(f, 3, "Address", &listed(address))?;
-            line(f, 3, "Port", &port.map_or_else(|| "none".to_owned(), |port| port.to_string()))?;
+            write_gateway(f, gateway)?;
+        }
+        for GatewayInfo { name, status, alerts, gateway, latency } in gateways {
+            writeln!(f, "    Gateway {name}")?;
+            line(f, 3, "Status", status.label())?;
+            for alert in alerts {
+                line(f, 3, "Alert", alert)?;
+            }
+            if let Some(latency) = latency {
+                line(f, 3, "Latency", latency)?;
+            }
+            write_gateway(f, gateway)?;
         }
 
         Ok(())
     }
+}
+
+fn write_gateway(f: &mut fmt::Formatter<'_>, gateway: &PeerGateway) -> fmt::Result {
+    let PeerGateway { role, address, port } = gateway;
+    line(f, 3, "Role", role)?;
+    line(f, 3, "Address", &listed(address))?;
+
+    line(f, 3, "Port", &port.map_or_else(|| "none".to_owned(), |port| port.to_string()))
 }
 
 fn line(f: &mut fmt::Formatter<'_>, depth: usize, name: &str, value: &str) -> fmt::Result {

@@ -10,6 +10,7 @@
 mod check;
 mod one;
 mod plan;
+mod several;
 mod tour;
 mod waits;
 mod world;
@@ -27,6 +28,7 @@ async fn clusters_are_joined_and_separated() {
     wrong::a_certificate_is_called_untrusted(&world).await;
     tour::two_clusters(&world).await;
     one::verbs_about_one_cluster(&world).await;
+    several::gateways_of_one_peering(&world).await;
 }
 
 #[tokio::test]

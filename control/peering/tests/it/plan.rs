@@ -220,6 +220,10 @@ async fn disconnection(world: &World, audited: &Pair, report: &RecordedReport) {
     assert!(predicted.has_changes() && !predicted.has_conflicts(), "{predicted}");
     assert!(change(&predicted, 0, "Secret", "gw-of-another").is_none(), "{predicted}");
     assert!(change(&predicted, 0, "Secret", "gw-milan").expect("it").fields.is_empty());
+    for (place, kind, name) in [(0, "GatewayClient", "milan-1"), (1, "GatewayServer", "rome-1")] {
+        let gone = change(&predicted, place, kind, name).expect("each gateway");
+        assert_eq!(gone.action, Action::Delete);
+    }
     let seen_by_few = ClusterContext {
         client: world.local.server.client_with("liqo", &without_secrets()).await,
         ..contact_of(&world.local, Side::Local)
@@ -268,24 +272,30 @@ async fn disconnection(world: &World, audited: &Pair, report: &RecordedReport) {
 /// The number of prefixes of the installation.
 const INSTALLED: usize = 4;
 
-/// Gateways on both sides, each with some of the objects that operators make, and a Secret that they share.
+/// Two gateways on both sides, each with some of the objects that operators make, and a Secret that they share.
 async fn gateways(world: &World) {
-    let endpoint = json!({"addresses": ["172.18.0.3"], "port": 30742});
-    let labels = |id: &str| json!({"liqo.io/remote-cluster-id": id});
-    let client = json!({
-        "metadata": {"labels": labels("milan")}, "spec": {"endpoint": endpoint, "mtu": 1340},
-    });
-    world.local.put::<GatewayClient>("liqo-tenant-milan", "milan", client).await;
-    let server = json!({
-        "metadata": {"labels": labels("rome")},
-        "spec": {"endpoint": {"port": 51840, "serviceType": "NodePort"}, "mtu": 1340},
-    });
-    world.remote.put::<GatewayServer>("liqo-tenant-rome", "rome", server).await;
+    for index in 0..2 {
+        let name = |id: &str| if index == 0 { id.to_owned() } else { format!("{id}-{index}") };
+        let (client_name, server_name) = (name("milan"), name("rome"));
+        let index = index.to_string();
+        let labels =
+            |id: &str| json!({"liqo.io/remote-cluster-id": id, "strait.io/gateway-index": index});
+        let endpoint = json!({"addresses": ["172.18.0.3"], "port": 30742});
+        let client = json!({
+            "metadata": {"labels": labels("milan")}, "spec": {"endpoint": endpoint, "mtu": 1340},
+        });
+        world.local.put::<GatewayClient>("liqo-tenant-milan", &client_name, client).await;
+        let server = json!({
+            "metadata": {"labels": labels("rome")},
+            "spec": {"endpoint": {"port": 51840, "serviceType": "NodePort"}, "mtu": 1340},
+        });
+        world.remote.put::<GatewayServer>("liqo-tenant-rome", &server_name, server).await;
 
-    let client = world.local.api::<GatewayClient>("liqo-tenant-milan").get("milan").await;
-    belongings(&world.local, &client.expect("a client"), "milan").await;
-    let server = world.remote.api::<GatewayServer>("liqo-tenant-rome").get("rome").await;
-    belongings(&world.remote, &server.expect("a server"), "rome").await;
+        let client = world.local.api::<GatewayClient>("liqo-tenant-milan").get(&client_name).await;
+        belongings(&world.local, &client.expect("a client"), "milan").await;
+        let server = world.remote.api::<GatewayServer>("liqo-tenant-rome").get(&server_name).await;
+        belongings(&world.remote, &server.expect("a server"), "rome").await;
+    }
     let another = json!({"data": {"privateKey": ""}});
     world.local.put::<Secret>("liqo-tenant-milan", "gw-of-another", another).await;
 }
@@ -295,7 +305,7 @@ async fn belongings(cluster: &Cluster, gateway: &impl Resource<DynamicType = ()>
     let metadata = json!({
         "labels": {"liqo.io/remote-cluster-id": id}, "ownerReferences": [gateway.owner_ref(&())],
     });
-    let name = format!("gw-{id}");
+    let name = format!("gw-{}", gateway.name_any());
     cluster.put::<Secret>(&namespace, &name, json!({"metadata": metadata})).await;
     let connection = json!({"type": "Server", "gatewayRef": {"name": name}});
     let connection = json!({"metadata": metadata, "spec": connection});
@@ -303,7 +313,7 @@ async fn belongings(cluster: &Cluster, gateway: &impl Resource<DynamicType = ()>
     let service = json!({"metadata": metadata, "spec": {"ports": [{"port": 51840}]}});
     cluster.put::<Service>(&namespace, &name, service).await;
     let key = json!({"metadata": metadata, "spec": {"publicKey": "AAAA"}});
-    cluster.put::<PublicKey>(&namespace, id, key).await;
+    cluster.put::<PublicKey>(&namespace, &gateway.name_any(), key).await;
 }
 
 /// The objects that existed `before` and are gone are those that the plan deletes, of all that `content` has.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use strait_api::identity::Mode;
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::labels::{REMOTE_CLUSTER_ID, gateway_index};
 use strait_api::{WgGatewayClientTemplate, WgGatewayServerTemplate};
 
 use super::super::super::context::{PeeringSide, own_id};
@@ -190,6 +190,7 @@ impl Reader<'_, '_> {
             namespace,
             name,
             remote,
+            index: gateway_index(object).map_err(str::to_owned),
             template_ref,
             template,
             deployment,

@@ -86,3 +86,41 @@ fn contradictions_of_two_clusters_are_reported() {
         assert_eq!(reasons(&found), [(object, reason)], "{found:#?}");
     }
 }
+
+#[test]
+fn gateways_are_compared_by_their_index() {
+    let end = |mode: Mode, remote: &str, index: u8| GatewayFacts {
+        name: format!("{remote}-{index}"),
+        remote: Some(remote.to_owned()),
+        index: Ok(index),
+        ..gateway(mode)
+    };
+    let rome = |indexes: &[u8]| Facts {
+        cluster_id: Some("rome".to_owned()),
+        gateways: indexes.iter().map(|index| end(Mode::Client, "milan", *index)).collect(),
+        ..hidden()
+    };
+    let milan = |indexes: &[u8]| Facts {
+        cluster_id: Some("milan".to_owned()),
+        gateways: indexes.iter().map(|index| end(Mode::Server, "rome", *index)).collect(),
+        ..hidden()
+    };
+
+    assert_eq!(pair::findings(&rome(&[0, 1]), &milan(&[1, 0])), []);
+    let tunnels = pair::tunnels(&rome(&[0, 1]), &milan(&[1, 0]));
+    let names: Vec<_> = tunnels.iter().map(|it| it.each_ref().map(|it| &*it.name)).collect();
+    assert_eq!(names, [["milan-0", "rome-0"], ["milan-1", "rome-1"]]);
+
+    let found = pair::findings(&rome(&[0, 2]), &milan(&[0, 1]));
+    let expected = ["GatewayServer tenant/rome-1", "GatewayClient tenant/milan-2"]
+        .map(|it| (it, "NoCounterpart"));
+    assert_eq!(reasons(&found), expected);
+    assert_eq!(found[0].message, "cluster rome has no gateway for it, with the same index 1");
+    assert_eq!(found[0].remedy, "`strait network connect --gateways 3` again, or delete it");
+    assert_eq!((found[0].side, found[1].side), (Side::Remote, Side::Local));
+
+    let mut different = milan(&[0, 1]);
+    different.gateways[1].object["spec"]["mtu"] = json!(1400);
+    let found = pair::findings(&rome(&[0, 1]), &different);
+    assert_eq!(reasons(&found), [("GatewayClient tenant/milan-1", "MTUDiffers")]);
+}

@@ -38,6 +38,85 @@ fn two_gateways_in_one_namespace_are_reported() {
     assert_eq!(reasons(&found), [("Namespace tenant", "SharedNamespace")]);
 }
 
+/// A gateway with this index beside those of `facts`, with its objects.
+fn add(facts: &mut Facts, index: u8) {
+    let name = format!("milan-{index}");
+    let owners = json!([{
+        "apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayClient", "name": name,
+        "uid": name,
+    }]);
+    let mut added = gateway(Mode::Client);
+    added.object["metadata"] = json!({"name": name, "namespace": "tenant", "uid": name});
+    added.index = Ok(index);
+    facts.gateways.push(GatewayFacts { name: name.clone(), ..added });
+    all(&mut facts.public_keys).push(object(json!({
+        "metadata": {
+            "name": name, "namespace": "tenant", "ownerReferences": owners,
+            "labels": {"liqo.io/remote-cluster-id": "milan"},
+        },
+        "spec": {"publicKey": key(index)},
+    })));
+    all(&mut facts.connections).push(object(json!({
+        "metadata": {"name": format!("gw-{name}"), "namespace": "tenant"},
+        "spec": {"gatewayRef": {}, "type": "Client"}, "status": {"value": "Connected"},
+    })));
+}
+
+#[test]
+fn numbered_gateways_share_a_namespace() {
+    let mut facts = sound();
+    add(&mut facts, 1);
+    add(&mut facts, 2);
+    assert_eq!(found(&facts), []);
+
+    type Change = fn(&mut GatewayFacts);
+    let changes: [Change; 3] = [
+        |it| it.index = Ok(1),
+        |it| it.remote = Some("oslo".to_owned()),
+        |it| it.mode = Mode::Server,
+    ];
+    for (place, change) in changes.into_iter().enumerate() {
+        let mut gateways = facts.gateways.clone();
+        change(&mut gateways[2]);
+        let facts = Facts { gateways, ..hidden() };
+        let found = peering::findings(&facts);
+        assert_eq!(reasons(&found), [("Namespace tenant", "SharedNamespace")], "{place}");
+    }
+}
+
+#[test]
+fn each_gateway_has_its_own_key_and_connection() {
+    let mut facts = sound();
+    add(&mut facts, 1);
+    let known = |facts: &Facts, place: usize| {
+        let key = facts.gateways[place].key(facts, "milan")?;
+        key.metadata.name.clone()
+    };
+    assert_eq!(known(&facts, 0).as_deref(), Some("milan"));
+    assert_eq!(known(&facts, 1).as_deref(), Some("milan-1"));
+
+    all(&mut facts.connections)[1].status.as_mut().unwrap().value = Some("Connecting".to_owned());
+    let unconnected = found(&facts);
+    assert_eq!(reasons(&unconnected), [("Connection tenant/gw-milan-1", "NotConnected")]);
+
+    // The key of the second one is none for the first one.
+    all(&mut facts.public_keys).remove(0);
+    let without = found(&facts);
+    assert!(reasons(&without).contains(&("GatewayClient tenant/milan", "PublicKeyMissing")));
+    assert_eq!(known(&facts, 1).as_deref(), Some("milan-1"));
+}
+
+#[test]
+fn a_wrong_index_is_reported() {
+    let mut client = gateway(Mode::Client);
+    client.index = Err("8".to_owned());
+
+    let found = gateway::findings(&client, public_of);
+
+    assert_eq!(reasons(&found), [("GatewayClient tenant/milan", "IndexInvalid")]);
+    assert_eq!(found[0].message, "its label strait.io/gateway-index is \"8\"");
+}
+
 #[test]
 fn a_hidden_gateway_is_not_reported_as_missing() {
     let milan = Facts { cluster_id: Some("milan".to_owned()), ..hidden() };
