@@ -159,6 +159,11 @@ pub(super) fn desired(
     let site = Site { plan, view, vxlan, device };
     for (prefix, hops) in &plan.hops {
         let target = site.target(*prefix, hops, &mut wanted);
+        // The pod of this node may be out of reach though its gateway forwards, or has just done so.
+        let target = target.or_else(|| {
+            let others = plan.reserve.get(prefix).filter(|_| !hops.is_empty())?;
+            site.target(*prefix, &(others - hops), &mut wanted)
+        });
         let net = prefix.to_net();
         let before = found.route(net).and_then(|before| may_go_on(plan, *prefix, before));
         let (paths, target) = match (target, before) {

@@ -3,6 +3,7 @@
 //! Needs root, and what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
 mod kernel;
+mod several;
 mod split_horizon;
 mod world;
 
@@ -16,7 +17,6 @@ use strait_lab::wait_until;
 
 use crate::harness::STRAIT;
 use crate::harness::require::Need::{Root, Tool};
-use crate::harness::require::require;
 use kernel::{Ours, foreign, ours};
 use world::{PATIENCE, REMOTE, REMOTE_IPV6, TENANT, World};
 
@@ -25,14 +25,9 @@ const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 
 #[test]
 fn every_node_reaches_the_gateway_on_any_node() {
-    let Some(_turn) = require(&[Root]) else {
+    let Some(world) = World::running(&["10.71.0.0/16", "fd00:71::/56"]) else {
         return;
     };
-    let Some(mut world) = World::new() else {
-        return;
-    };
-    world.start_all(&[]);
-    world.put_configuration(&["10.71.0.0/16", "fd00:71::/56"]);
 
     for (gateway, ways) in [
         (1, ["pod", "direct", "vxlan"]),
@@ -76,15 +71,10 @@ fn every_node_reaches_the_gateway_on_any_node() {
 
 #[test]
 fn a_moved_gateway_is_followed_within_a_second() {
-    let Some(_turn) = require(&[Root]) else {
+    let Some(world) = World::running(&["10.71.0.0/16"]) else {
         return;
     };
-    let Some(mut world) = World::new() else {
-        return;
-    };
-    world.start_all(&[]);
     world.put_gateway(1);
-    world.put_configuration(&["10.71.0.0/16"]);
     world.stand_by(2);
     world.stand_by(3);
     for node in 1..=3 {
@@ -130,10 +120,7 @@ fn longest_run(numbers: &[usize]) -> usize {
 
 #[test]
 fn without_a_gateway_routes_stay_or_blackhole() {
-    let Some(_turn) = require(&[Root]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root]) else {
         return;
     };
     // What follows the default route is answered by the fabric, not by the remote.
@@ -201,10 +188,7 @@ fn without_a_gateway_routes_stay_or_blackhole() {
 
 #[test]
 fn cleaning_up_removes_only_our_own_objects() {
-    let Some(_turn) = require(&[Root]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root]) else {
         return;
     };
     let before: Vec<_> = world.nodes.iter().map(|node| foreign(node)).collect();
@@ -262,10 +246,7 @@ fn cleaning_up_removes_only_our_own_objects() {
 
 #[test]
 fn vxlan_is_chosen_and_conflicts_are_reported() {
-    let Some(_turn) = require(&[Root]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root]) else {
         return;
     };
     world.put_gateway(1);
@@ -312,15 +293,10 @@ fn vxlan_is_chosen_and_conflicts_are_reported() {
 
 #[test]
 fn a_node_without_address_keeps_its_routes() {
-    let Some(_turn) = require(&[Root]) else {
+    let Some(mut world) = World::running(&["10.71.0.0/16"]) else {
         return;
     };
-    let Some(mut world) = World::new() else {
-        return;
-    };
-    world.start_all(&[]);
     world.put_gateway(1);
-    world.put_configuration(&["10.71.0.0/16"]);
     world.wait_for_way(3, "vxlan");
     world.wait_for_ping(3, REMOTE);
 
@@ -349,10 +325,7 @@ fn a_node_without_address_keeps_its_routes() {
 /// Node 1 is there and ready, and runs none.
 #[test]
 fn a_node_without_agent_delays_no_other_node() {
-    let Some(_turn) = require(&[Root]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root]) else {
         return;
     };
     world.put_gateway(1);
@@ -384,10 +357,7 @@ fn a_node_without_agent_delays_no_other_node() {
 
 #[test]
 fn a_node_that_masquerades_its_pods_says_so() {
-    let Some(_turn) = require(&[Root, Tool("nft")]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root, Tool("nft")]) else {
         return;
     };
     world.masquerade(2);
@@ -411,10 +381,7 @@ fn a_node_that_masquerades_its_pods_says_so() {
 
 #[test]
 fn a_cni_masquerades_no_pod_to_remotes() {
-    let Some(_turn) = require(&[Root, Tool("nft")]) else {
-        return;
-    };
-    let Some(mut world) = World::new() else {
+    let Some(mut world) = World::new(&[Root, Tool("nft")]) else {
         return;
     };
     world.masquerade(2);

@@ -17,6 +17,8 @@ use super::super::state::Mac;
 use super::*;
 use crate::plan::{Hop, Places};
 
+mod several;
+
 type Hops = BTreeSet<Hop>;
 
 const PLACE: Place = Place { table: 8483, priority: 500 };

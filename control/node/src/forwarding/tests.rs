@@ -137,6 +137,66 @@ fn each_kind_of_hop_has_its_way() {
 }
 
 #[test]
+fn several_hops_make_one_route() {
+    let name = "10.71.0.0/16";
+    let all = &(&to_node(2) | &to_node(3)) | &to_overlay_pod();
+    let plan = plan(&[(name, all)]);
+
+    let (_, wanted) = forwarded(&plan, &view(), Vxlan::Auto, &State::default());
+
+    assert_eq!(wanted.paths[&prefix(name)], [Path::Direct, Path::Vxlan].into());
+    let hop = |gateway, device| NextHop { gateway: ip(gateway), device };
+    let hops = [
+        hop("172.18.2.1", UPLINK),
+        hop("172.18.3.1", VXLAN_DEVICE),
+        hop("10.244.3.9", VXLAN_DEVICE),
+    ];
+    let target = Target::Via { hops: hops.into(), source: Some(ip("172.18.1.1")) };
+    assert_eq!(wanted.state.route(net(name)), Some(&target));
+    assert_eq!(wanted.state.neighbours.len(), 2);
+    // One that is not reached leaves the others.
+    let (_, wanted) = forwarded(&plan, &view(), Vxlan::Never, &State::default());
+    assert_eq!(wanted.state.route(net(name)), Some(&via("172.18.2.1", UPLINK)));
+    assert_eq!(wanted.problems.len(), 2, "{:?}", wanted.problems);
+}
+
+#[test]
+fn an_unreached_pod_is_replaced_by_the_reserve() {
+    let name = "10.71.0.0/16";
+    let (unreached, others) = (to_pod("10.244.1.10"), &to_node(2) | &to_node(3));
+    let reserve = [(prefix(name), &unreached | &others)].into();
+    let plan = Plan { reserve, ..plan(&[(name, unreached)]) };
+
+    let (_, wanted) = forwarded(&plan, &view(), Vxlan::Auto, &State::default());
+
+    assert_eq!(wanted.paths[&prefix(name)], [Path::Direct, Path::Vxlan].into());
+    let hops = wanted.state.route(net(name)).unwrap().hops().map(|hop| hop.gateway);
+    assert_eq!(hops.collect::<Vec<_>>(), ["172.18.2.1", "172.18.3.1"].map(ip));
+    assert!(wanted.problems[0].to_string().contains("no route leads to 10.244.1.10"));
+}
+
+#[test]
+fn a_part_has_a_route_without_last_resort() {
+    let (whole, part) = ("10.81.0.0/16", "10.81.0.1/32");
+    let both = &to_node(2) | &to_node(3);
+    let of_parts = |hops| Plan {
+        hops_of_parts: [(prefix(part), hops)].into(),
+        ..plan(&[(whole, both.clone())])
+    };
+
+    let (_, wanted) = forwarded(&of_parts(to_node(2)), &view(), Vxlan::Auto, &State::default());
+
+    assert_eq!(wanted.state.route(net(part)), Some(&via("172.18.2.1", UPLINK)));
+    assert_eq!(wanted.state.routes.len(), 3);
+    assert_eq!(wanted.paths.len(), 1, "it is no prefix of its own");
+    // It goes with its gateway, also while another object cannot be read.
+    let stopped = Plan { is_complete: false, ..plan(&[(whole, both)]) };
+    let (_, left) = forwarded(&stopped, &view(), Vxlan::Auto, &wanted.state);
+    assert_eq!(left.state.route(net(part)), None);
+    assert!(left.state.route(net(whole)).is_some());
+}
+
+#[test]
 fn vxlan_neighbours_are_fixed_entries() {
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
 

@@ -62,7 +62,7 @@ async fn rules(handle: &Handle) -> Vec<(u8, String)> {
         .collect()
 }
 
-fn ask<T: Send + 'static>(
+pub(crate) fn ask<T: Send + 'static>(
     namespace: &Namespace,
     question: impl AsyncFnOnce(Handle) -> T + Send + 'static,
 ) -> T {

@@ -11,6 +11,7 @@
 
 mod network;
 mod objects;
+mod state_page;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -41,8 +42,10 @@ use strait_plan::conditions::NODE_ROUTES;
 use tokio::runtime::Runtime;
 
 use crate::harness::STRAIT;
+use crate::harness::require::{Need, Turn, require};
 use network::{forward, pod, wire};
 use objects::prepare;
+pub(crate) use state_page::StatePage;
 
 /// What a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,6 +58,9 @@ pub(crate) const REMOTE_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x71, 0,
 
 /// Where each agent serves its pages, in the namespace of its node.
 const ADMIN: &str = "127.0.0.1:9483";
+
+/// The port of the probes of a gateway pod.
+pub(crate) const STATE_PORT: u16 = 8085;
 
 pub(crate) const TENANT: &str = "liqo-tenant-rome";
 
@@ -78,6 +84,8 @@ pub(crate) struct World {
     runtime: Runtime,
     admin: Client,
     _server: ApiServer,
+    /// Dropped last.
+    _turn: Turn,
 }
 
 /// An address of the remote that only the gateway on one node leads to.
@@ -87,6 +95,11 @@ pub(crate) fn only_behind(node: usize) -> IpAddr {
 
 fn gateway_name(node: usize) -> String {
     format!("gw-rome-{node}")
+}
+
+/// The address of the gateway on a node.
+pub(crate) fn gateway_address(node: usize) -> IpAddr {
+    [10, 244, byte(node), 9].into()
 }
 
 fn byte(number: usize) -> u8 {
@@ -113,9 +126,20 @@ fn net(address: impl Into<IpAddr>, len: u8) -> IpNet {
 }
 
 impl World {
-    /// No agent runs yet, and there is neither a gateway nor a Configuration; `None` if there can be no
-    /// API server here.
-    pub(crate) fn new() -> Option<Self> {
+    /// Every node has an agent, and there is a Configuration with these prefixes of the remote, but no gateway; `None` if
+    /// the machine cannot have that.
+    pub(crate) fn running(prefixes: &[&str]) -> Option<Self> {
+        let mut world = Self::new(&[Need::Root])?;
+        world.start_all(&[]);
+        world.put_configuration(prefixes);
+
+        Some(world)
+    }
+
+    /// No agent runs yet, and there is neither a gateway nor a Configuration; `None` if something is missing that is
+    /// needed, or if there can be no API server here.
+    pub(crate) fn new(needs: &[Need]) -> Option<Self> {
+        let turn = require(needs)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(ApiServer::start())?;
         let scratch = Scratch::new().unwrap();
@@ -149,6 +173,7 @@ impl World {
             runtime,
             admin,
             _server: server,
+            _turn: turn,
         })
     }
 
@@ -245,6 +270,17 @@ impl World {
             let metrics = page.map(|(_, page)| Metrics::parse(&page));
             Ok(metrics
                 .is_some_and(|metrics| metrics.sum("strait_node_prefixes", &[("way", way)]) > 0))
+        })
+        .unwrap_or_else(|error| panic!("{error}\n{}", self.log(node)));
+    }
+
+    /// Until this many gateways have told a node that they forward.
+    pub(crate) fn wait_for_gateways(&self, node: usize, number: u64) {
+        wait_until(format!("node-{node} knows {number} gateways"), PATIENCE, || {
+            let page = self.try_get(node, "/metrics");
+            let metrics = page.map(|(_, page)| Metrics::parse(&page));
+            let forwards = [("forwards", "true")];
+            Ok(metrics.is_some_and(|it| it.sum("strait_node_gateways", &forwards) == number))
         })
         .unwrap_or_else(|error| panic!("{error}\n{}", self.log(node)));
     }

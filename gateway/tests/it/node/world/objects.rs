@@ -6,12 +6,12 @@ impl World {
     /// Makes the gateway on a node the active one, in place of any other.
     pub(crate) fn put_gateway(&self, node: usize) {
         self.runtime.block_on(remove_pods(&self.admin));
-        self.add_gateway(node, "true");
+        self.add_gateway_pod(node, json!({"networking.liqo.io/active": "true"}));
     }
 
     /// Has a replica of the gateway run on a node, which is not the active one.
     pub(crate) fn stand_by(&self, node: usize) {
-        self.add_gateway(node, "false");
+        self.add_gateway_pod(node, json!({"networking.liqo.io/active": "false"}));
     }
 
     /// A replica becomes the active one, as the one before is no more.
@@ -33,17 +33,28 @@ impl World {
         });
     }
 
-    fn add_gateway(&self, node: usize, is_active: &str) {
+    /// Adds a gateway of the peering on a node, beside those that are there.
+    pub(crate) fn add_gateway(&self, node: usize, edge: &str) {
+        let labels = json!({
+            "networking.liqo.io/active": "true", "strait.io/edge": edge,
+            "networking.liqo.io/gateway-name": gateway_name(node),
+        });
+
+        self.add_gateway_pod(node, labels);
+    }
+
+    fn add_gateway_pod(&self, node: usize, mut labels: Value) {
+        labels["networking.liqo.io/component"] = "gateway".into();
         let address = format!("10.244.{node}.9");
         let pod = json!({
             "metadata": {
-                "name": gateway_name(node),
-                "labels": {
-                    "networking.liqo.io/component": "gateway", "networking.liqo.io/active": is_active,
-                },
+                "name": gateway_name(node), "labels": labels,
             },
             "spec": {
-                "nodeName": format!("node-{node}"), "containers": [{"name": "strait", "image": "strait:dev"}],
+                "nodeName": format!("node-{node}"), "containers": [{
+                    "name": "strait", "image": "strait:dev",
+                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": STATE_PORT}},
+                }],
             },
             "status": {"phase": "Running", "podIP": address, "podIPs": [
                 {"ip": address}, {"ip": pod_address_ipv6(node, 9).to_string()},
