@@ -143,8 +143,14 @@ impl Service {
 
     /// Goes on with what was `taken_over` with the gateway, whose packet threads do not run yet.
     #[must_use]
-    pub fn taking_over(self, taken_over: Option<TakenOver>) -> Self {
-        Self { taken_over, ..self }
+    pub fn taking_over(mut self, taken_over: Option<TakenOver>) -> Self {
+        if let Some(device) = taken_over.as_ref().and_then(|taken_over| taken_over.device.as_ref())
+        {
+            self.take_over_mtu(device);
+        }
+        self.taken_over = taken_over;
+
+        self
     }
 
     /// Applies the first configuration, runs until a signal, and drains.
