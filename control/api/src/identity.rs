@@ -5,6 +5,9 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+/// Group of the kinds of gateways.
+const GROUP: &str = "networking.liqo.io";
+
 /// Group and version of the kinds of gateways.
 const API_VERSION: &str = "networking.liqo.io/v1beta1";
 
@@ -41,6 +44,35 @@ impl fmt::Display for Mode {
     }
 }
 
+impl Mode {
+    /// The kind of the object that requests such a gateway.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Server => "GatewayServer",
+            Self::Client => "GatewayClient",
+        }
+    }
+}
+
+/// Whether a `GatewayServer` or `GatewayClient` is among `owners`, but not the one of this `kind` and `name`: of several
+/// gateways to one remote cluster, the owned object is for another.
+///
+/// The UID does not count, as a gateway that was deleted and created again is the same one.
+#[must_use]
+pub fn is_of_another_gateway(owners: &[OwnerReference], kind: &str, name: &str) -> bool {
+    let mut gateways = owners.iter().filter(|owner| is_gateway(owner)).peekable();
+
+    gateways.peek().is_some() && !gateways.any(|owner| owner.kind == kind && owner.name == name)
+}
+
+fn is_gateway(owner: &OwnerReference) -> bool {
+    let group = owner.api_version.split_once('/').map(|(group, _)| group);
+
+    group == Some(GROUP)
+        && [Mode::Server, Mode::Client].iter().any(|mode| owner.kind == mode.kind())
+}
+
 impl Identity {
     /// The name of all objects which belong to this gateway.
     #[must_use]
@@ -53,7 +85,7 @@ impl Identity {
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: API_VERSION.to_owned(),
-            kind: format!("Gateway{}", self.mode),
+            kind: self.mode.kind().to_owned(),
             name: self.name.clone(),
             uid: self.uid.clone(),
             ..OwnerReference::default()
@@ -72,5 +104,32 @@ impl Identity {
             uid: Some(self.uid.clone()),
             ..ObjectReference::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_can_be_of_another_gateway() {
+        let owner = |kind: &str, name: &str| OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            ..OwnerReference::default()
+        };
+        let is_of_another =
+            |owners: &[OwnerReference]| is_of_another_gateway(owners, "GatewayServer", "milan");
+        let own = owner("GatewayServer", "milan");
+        let second = owner("GatewayServer", "milan-1");
+        let no_gateway = OwnerReference { api_version: "v1".to_owned(), ..second.clone() };
+
+        assert!(!is_of_another(&[]));
+        assert!(!is_of_another(std::slice::from_ref(&own)));
+        assert!(!is_of_another(&[second.clone(), own]));
+        assert!(!is_of_another(&[owner("Configuration", "milan"), no_gateway]));
+        assert!(is_of_another(&[second]));
+        assert!(is_of_another(&[owner("GatewayClient", "milan")]));
     }
 }

@@ -1,5 +1,7 @@
 //! Labels, annotations and their values, letter by letter those of Liqo.
 
+use kube::ResourceExt;
+
 /// The label with the id of the remote cluster, on all objects of one peer.
 pub const REMOTE_CLUSTER_ID: &str = "liqo.io/remote-cluster-id";
 
@@ -15,6 +17,18 @@ pub const GATEWAY_INDEX: &str = "strait.io/gateway-index";
 
 /// The most gateways of one peering.
 pub const GATEWAYS_MAX: u8 = 8;
+
+/// The number in the label [`GATEWAY_INDEX`] of `object`.
+///
+/// # Errors
+///
+/// The value of the label, if that is no decimal number below [`GATEWAYS_MAX`].
+pub fn gateway_index(object: &impl ResourceExt) -> Result<u8, &str> {
+    let Some(text) = object.labels().get(GATEWAY_INDEX) else { return Ok(0) };
+    let mut all = 0..GATEWAYS_MAX;
+
+    all.find(|index| index.to_string() == *text).ok_or(text.as_str())
+}
 
 /// The label of gateway pods that end the overlay of nodes themselves, without a device.
 pub const OVERLAY_EDGE: (&str, &str) = ("strait.io/edge", "overlay");

@@ -1,6 +1,7 @@
 //! The outcome of each object as `status.conditions` and Events report it. Pure.
 //!
-//! Only a `Configuration` has conditions; for a `PublicKey` there are Events alone.
+//! Only a `Configuration` has conditions; for a `PublicKey` there are Events alone. Of several gateways to one remote cluster,
+//! the first one writes the condition of the `Configuration`, and the others report in Events alone.
 //!
 //! # Invariants
 //!
@@ -46,6 +47,9 @@ pub struct Verdict {
     pub resource_version: Option<String>,
     /// The outcome.
     pub outcome: Outcome,
+    /// Whether this gateway reports it in a condition too. A `PublicKey` has none, and a `Configuration` has one for all
+    /// gateways to its remote cluster.
+    pub has_condition: bool,
     /// The condition that the object has already.
     pub known: Option<Condition>,
 }

@@ -22,6 +22,9 @@ pub struct Desired {
     pub cluster: Cluster,
     /// The table of these peers.
     pub table: Table,
+    /// The prefixes in the addresses of this cluster that, of several gateways to the remote cluster, only this one may carry
+    /// packets to (see [`objects::own_destinations`]).
+    pub own_destinations: Vec<Prefix>,
     /// What is wrong with an object by itself.
     pub refused: Vec<Refusal>,
     /// What is rejected because it contradicts another request.
@@ -88,7 +91,7 @@ impl Desired {
     /// Computes the desired state from what objects requested. There are no verdicts, as there are no objects.
     #[must_use]
     pub fn of_requested(scope: &Scope, requested: Requested) -> Self {
-        let Requested { mut peers, mut cluster, refused } = requested;
+        let Requested { mut peers, mut cluster, own_destinations, refused } = requested;
         for peer in &mut peers {
             add_endpoints(peer, scope);
         }
@@ -107,6 +110,7 @@ impl Desired {
             peers,
             cluster,
             table,
+            own_destinations,
             refused,
             rejected,
             verdicts: Vec::new(),
@@ -251,6 +255,6 @@ mod tests {
         let cluster =
             Cluster { masquerade: vec!["10.70.0.0".parse().unwrap()], ..Cluster::default() };
 
-        Requested { peers: vec![peer], cluster, refused: Vec::new() }
+        Requested { peers: vec![peer], cluster, ..Requested::default() }
     }
 }

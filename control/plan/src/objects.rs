@@ -5,6 +5,8 @@
 //! - The same objects in any order give the same peers in the same order.
 //! - A wrong object or prefix is refused alone, with a remedy.
 //! - A prefix without a local name yet is withheld: no packet goes there or comes from there.
+//! - Of several gateways to one remote cluster, each has a peer of its own: a key that belongs to another gateway is no
+//!   concern of this one. All of them share the `Configuration`.
 //!
 //! # Not here
 //!
@@ -14,6 +16,7 @@ mod configuration;
 mod key;
 mod local;
 mod refusal;
+mod selection;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use remap::{Cluster, Prefix};
-use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::labels::{REMOTE_CLUSTER_ID, gateway_index};
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{Configuration, PublicKey};
 
@@ -38,13 +41,18 @@ use crate::peer::Peer;
 use configuration::Pair;
 
 pub use configuration::{LISTS, Name, ParsedConfiguration, lists, parse};
+pub use local::{masquerade_addresses, own_destinations};
 pub use refusal::{Problem, Refusal};
+pub(crate) use selection::{configurations_of, keys_of, reports_on};
 
 /// The gateway that objects are read for: which of them concern it, and what no object defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Those of this remote cluster alone; `None`: of all remote clusters.
     pub remote_cluster_id: Option<String>,
+    /// The `GatewayServer` or `GatewayClient` of this gateway, which owns the key of its peer; `None`: keys with any owner
+    /// concern it.
+    pub gateway: Option<ObjectName>,
     /// The address of the other gateway inside the tunnel, if there is only one peer.
     pub peer_address: Option<IpAddr>,
     /// Where remapping happens.
@@ -107,6 +115,8 @@ pub struct Requested {
     pub peers: Vec<Peer>,
     /// The prefixes of this cluster, from the `Configuration`s of the peers.
     pub cluster: Cluster,
+    /// The result of [`own_destinations`].
+    pub own_destinations: Vec<Prefix>,
     /// The refusals, in the order of kinds and names.
     pub refused: Vec<Refusal>,
 }
@@ -127,40 +137,48 @@ pub struct Objects {
 #[must_use]
 pub fn read(scope: &Scope, objects: &Objects) -> Requested {
     let mut refused = Vec::new();
-    let keys = keys(scope, sound(scope, &objects.public_keys, &mut refused), &mut refused);
-    let configurations = sound(scope, &objects.configurations, &mut refused);
+    let keys = keys(scope, sound(keys_of(scope, objects), &mut refused), &mut refused);
+    let configurations = sound(configurations_of(scope, objects), &mut refused);
     let configurations = configurations.into_iter().map(|object| (object, ())).collect();
-    let configurations = one_a_cluster(configurations, &mut refused);
+    let configurations = one_a_cluster(configurations, |_| false, &mut refused);
 
     // Read without a key too, so that its problems are reported before the key arrives.
     let mut cluster = Cluster::default();
+    let mut own_destinations = Vec::new();
     let mut prefixes = BTreeMap::new();
     for (id, (configuration, ())) in configurations {
         let parsed = parse(configuration);
-        local::add(&parsed, &mut cluster);
-        let problems = parsed.problems.into_iter();
+        let index = keys.get(&id).map(|key| key.index);
+        let of_own = local::add(&parsed, index.unwrap_or_default(), &mut cluster);
+        // Without a key the number of this gateway is not known.
+        own_destinations
+            .extend(index.into_iter().flat_map(|index| local::own_destinations(&parsed, index)));
+        let problems = parsed.problems.into_iter().chain(of_own);
         refused.extend(problems.map(|problem| Refusal::of(configuration, problem)));
         prefixes.insert(id, (parsed.pairs, ObjectName::of(configuration)));
     }
 
-    let peers = keys.into_iter().map(|(id, (key_object, keys))| {
+    let peers = keys.into_iter().map(|(id, key)| {
         let prefixes = prefixes.remove(&id);
 
-        peer(scope, id, keys, ObjectName::of(key_object), prefixes)
+        peer(scope, id, key, prefixes)
     });
     let peers = peers.collect();
     refused.sort_by(|a, b| a.object().cmp(&b.object()));
 
-    Requested { peers, cluster, refused }
+    Requested { peers, cluster, own_destinations, refused }
 }
 
-/// The objects that concern a gateway and can be read.
-fn sound<'a, K>(scope: &Scope, listed: &'a [Listed<K>], refused: &mut Vec<Refusal>) -> Vec<&'a K>
+/// The objects that can be read.
+fn sound<'a, K>(
+    listed: impl Iterator<Item = &'a Listed<K>>,
+    refused: &mut Vec<Refusal>,
+) -> Vec<&'a K>
 where
-    K: Resource<DynamicType = ()>,
+    K: Resource<DynamicType = ()> + 'a,
 {
-    let mut objects = Vec::with_capacity(listed.len());
-    for listed in listed.iter().filter(|listed| concerns(scope, &***listed)) {
+    let mut objects = Vec::new();
+    for listed in listed {
         match &listed.0 {
             Ok(object) => objects.push(object),
             Err(invalid) => {
@@ -173,27 +191,40 @@ where
     objects
 }
 
+/// The key of a remote gateway.
+struct Key<'a> {
+    object: &'a PublicKey,
+    key: [u8; KEY_BYTES],
+    /// The number of this gateway among those to the remote cluster.
+    index: u8,
+}
+
 /// The key of each remote cluster.
 fn keys<'a>(
     scope: &Scope,
     objects: Vec<&'a PublicKey>,
     refused: &mut Vec<Refusal>,
-) -> BTreeMap<String, (&'a PublicKey, [u8; KEY_BYTES])> {
+) -> BTreeMap<String, Key<'a>> {
     let mut valid = Vec::with_capacity(objects.len());
     for object in objects {
-        match key::read(object) {
+        match (key::read(object), gateway_index(object)) {
             // An invalid key does not replace a valid one.
-            Err(problem) => refused.push(Refusal::of(object, problem)),
-            Ok(key) if scope.own_public_key == Some(key) => {
+            (Err(problem), _) => refused.push(Refusal::of(object, problem)),
+            (Ok(_), Err(found)) => {
+                let found = found.to_owned();
+                refused.push(Refusal::of(object, Problem::GatewayIndex { found }));
+            }
+            (Ok(key), Ok(_)) if scope.own_public_key == Some(key) => {
                 refused.push(Refusal::of(object, Problem::OwnKey));
             }
-            Ok(key) => valid.push((object, key)),
+            (Ok(key), Ok(index)) => valid.push((object, (key, index))),
         }
     }
 
     let mut keys = BTreeMap::new();
     let mut owners = BTreeMap::<[u8; KEY_BYTES], String>::new();
-    for (cluster, (object, key)) in one_a_cluster(valid, refused) {
+    let is_owned = |object: &PublicKey| selection::is_owned(scope, object);
+    for (cluster, (object, (key, index))) in one_a_cluster(valid, is_owned, refused) {
         match owners.entry(key) {
             Entry::Occupied(owner) => {
                 let owner = owner.get().clone();
@@ -201,7 +232,7 @@ fn keys<'a>(
             }
             Entry::Vacant(place) => {
                 place.insert(cluster.clone());
-                keys.insert(cluster, (object, key));
+                keys.insert(cluster, Key { object, key, index });
             }
         }
     }
@@ -209,15 +240,17 @@ fn keys<'a>(
     keys
 }
 
-/// The object of each remote cluster and what was read from it: the youngest, if there are several.
+/// The object of each remote cluster and what was read from it. Of several it is the youngest of those that `is_owned`
+/// prefers, or the youngest of all.
 fn one_a_cluster<'a, K, T>(
     mut objects: Vec<(&'a K, T)>,
+    is_owned: impl Fn(&K) -> bool,
     refused: &mut Vec<Refusal>,
 ) -> BTreeMap<String, (&'a K, T)>
 where
     K: Resource<DynamicType = ()>,
 {
-    objects.sort_by_key(|(object, _)| age(*object));
+    objects.sort_by_key(|(object, _)| (is_owned(object), age(*object)));
 
     let mut chosen = BTreeMap::<String, (&K, T)>::new();
     for (object, content) in objects {
@@ -227,7 +260,11 @@ where
         };
         if let Some((older, _)) = chosen.insert(cluster.to_owned(), (object, content)) {
             let by = object.name_any();
-            refused.push(Refusal::of(older, Problem::Superseded { by }));
+            let problem = match is_owned(object) && !is_owned(older) {
+                true => Problem::Unowned { by },
+                false => Problem::Superseded { by },
+            };
+            refused.push(Refusal::of(older, problem));
         }
     }
 
@@ -249,12 +286,6 @@ fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
     (object.creation_timestamp(), object.name_any())
 }
 
-/// Whether an object concerns this gateway.
-pub(crate) fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
-    // Without a label it concerns every gateway: otherwise none would report it.
-    scope.remote_cluster_id.as_deref().is_none_or(|id| cluster_id(object) == Some(id))
-}
-
 /// The id of the remote cluster that `object` belongs to.
 #[must_use]
 pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
@@ -266,8 +297,7 @@ pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
 fn peer(
     scope: &Scope,
     name: String,
-    keys: [u8; KEY_BYTES],
-    key_object: ObjectName,
+    Key { object, key, .. }: Key<'_>,
     prefixes: Option<(Vec<Pair>, ObjectName)>,
 ) -> Peer {
     let mut allowed_ips: Vec<_> = match scope.remapping {
@@ -277,8 +307,8 @@ fn peer(
         }
     };
     let mut remaps = Vec::new();
-    let key = Origin::from(key_object);
-    let mut origins = Origins::default().with("name", key.clone()).with("public_key", key);
+    let origin = Origin::from(ObjectName::of(object));
+    let mut origins = Origins::default().with("name", origin.clone()).with("public_key", origin);
     if let Some((pairs, object)) = prefixes {
         for Pair { remote, name, .. } in pairs {
             match name {
@@ -294,7 +324,7 @@ fn peer(
 
     Peer {
         name,
-        keys,
+        keys: key,
         endpoints: Vec::new(),
         persistent_keepalive: None,
         allowed_ips: allowed_ips.into(),

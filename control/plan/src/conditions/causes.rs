@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use strait_api::Configuration;
 
 use super::{IN_FORCE, Outcome, Verdict, reason, text};
 use crate::desired::Desired;
-use crate::objects::{self, Listed, Objects, Problem, Scope};
+use crate::objects::{self, Objects, Problem, Scope};
 use crate::plan::Rejection;
 
 /// The verdicts on all objects that concern a gateway, in the order of kinds and names.
@@ -16,19 +15,20 @@ use crate::plan::Rejection;
 pub(crate) fn verdicts(scope: &Scope, objects: &Objects, desired: &Desired) -> Vec<Verdict> {
     let causes = Causes::new(desired);
 
-    let configurations = concerning(scope, &objects.configurations).map(|listed| {
+    let configurations = objects::configurations_of(scope, objects).map(|listed| {
         let object = listed.0.as_ref().ok();
         let waiting = || object.and_then(|object| causes.waiting(object));
         let outcome = causes.refused(&**listed).or_else(waiting).unwrap_or(Outcome::InForce);
+        let has_condition = objects::reports_on(scope, objects, &**listed);
+        let object = object.filter(|_| has_condition);
         let known = object.and_then(|object| object.status.as_ref()).and_then(|status| {
             status.conditions.iter().find(|condition| condition.type_ == IN_FORCE).cloned()
         });
 
-        verdict(&**listed, outcome, known)
+        Verdict { has_condition, known, ..verdict(&**listed, outcome) }
     });
-    let public_keys = concerning(scope, &objects.public_keys).map(|listed| {
-        verdict(&**listed, causes.refused(&**listed).unwrap_or(Outcome::InForce), None)
-    });
+    let public_keys = objects::keys_of(scope, objects)
+        .map(|listed| verdict(&**listed, causes.refused(&**listed).unwrap_or(Outcome::InForce)));
 
     let mut verdicts: Vec<_> = configurations.chain(public_keys).collect();
     verdicts.sort_by_cached_key(Verdict::key);
@@ -36,23 +36,15 @@ pub(crate) fn verdicts(scope: &Scope, objects: &Objects, desired: &Desired) -> V
     verdicts
 }
 
-fn concerning<'a, K>(scope: &Scope, listed: &'a [Listed<K>]) -> impl Iterator<Item = &'a Listed<K>>
-where
-    K: Resource<DynamicType = ()>,
-{
-    listed.iter().filter(|listed| objects::concerns(scope, &***listed))
-}
-
-fn verdict<K>(object: &K, outcome: Outcome, known: Option<Condition>) -> Verdict
-where
-    K: Resource<DynamicType = ()>,
-{
+/// A verdict that is reported in Events alone.
+fn verdict<K: Resource<DynamicType = ()>>(object: &K, outcome: Outcome) -> Verdict {
     Verdict {
         object: object.object_ref(&()),
         generation: object.meta().generation,
         resource_version: object.resource_version(),
         outcome,
-        known,
+        has_condition: false,
+        known: None,
     }
 }
 

@@ -27,7 +27,8 @@ pub const fn of_problem(problem: &Problem) -> &'static str {
     match problem {
         Problem::Malformed { .. } => "Malformed",
         Problem::NoCluster => "RemoteClusterMissing",
-        Problem::Superseded { .. } => "Superseded",
+        Problem::Superseded { .. } | Problem::Unowned { .. } => "Superseded",
+        Problem::GatewayIndex { .. } => "GatewayIndexInvalid",
         Problem::KeyLength { .. } => "KeyLengthInvalid",
         Problem::WeakKey => "KeyWeak",
         Problem::OwnKey => "KeyOwn",
@@ -39,6 +40,7 @@ pub const fn of_problem(problem: &Problem) -> &'static str {
         Problem::Twice { .. } => "RemoteCIDRTwice",
         Problem::Local { .. } | Problem::NameNeverRouted { .. } => "LocalCIDRInvalid",
         Problem::Own { .. } => "OwnCIDRInvalid",
+        Problem::ExternalTooSmall { .. } => "ExternalCIDRTooSmall",
         Problem::Rule { .. } => "RemapInvalid",
         Problem::NameIsOwn { .. } => "LocalCIDROwn",
     }
@@ -74,7 +76,10 @@ const fn of_conflict(conflict: &Conflict) -> &'static str {
 /// Whether the problem keeps the whole object from being read.
 pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
     match problem {
-        Problem::Malformed { .. } | Problem::NoCluster | Problem::Superseded { .. } => true,
+        Problem::Malformed { .. }
+        | Problem::NoCluster
+        | Problem::Superseded { .. }
+        | Problem::Unowned { .. } => true,
         Problem::KeyLength { .. }
         | Problem::WeakKey
         | Problem::OwnKey
@@ -87,6 +92,8 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
         | Problem::Twice { .. }
         | Problem::Local { .. }
         | Problem::Own { .. }
+        | Problem::ExternalTooSmall { .. }
+        | Problem::GatewayIndex { .. }
         | Problem::NameIsOwn { .. }
         | Problem::Rule { .. } => false,
     }

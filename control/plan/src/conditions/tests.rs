@@ -122,6 +122,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         generation: Some(7),
         resource_version: None,
         outcome,
+        has_condition: true,
         known: None,
     }
 }

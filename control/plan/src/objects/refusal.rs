@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use kube::{Resource, ResourceExt};
 use remap::{Prefix, PrefixError, RuleError};
+use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX};
 
 /// A wrong object, or a problem in one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,16 @@ pub enum Problem {
         "{by} is younger and for the same remote cluster, and is used instead: delete one of them"
     )]
     Superseded { by: String },
+    /// There is one for the same cluster that this gateway owns.
+    #[error(
+        "{by} is for the same remote cluster and belongs to this gateway, and is used instead: delete one of them"
+    )]
+    Unowned { by: String },
+    /// The label that numbers the gateways of a peering has another value.
+    #[error(
+        "label {GATEWAY_INDEX}={found}: write the number of the gateway that the key is for, from 0 to {}, or remove it", GATEWAYS_MAX - 1
+    )]
+    GatewayIndex { found: String },
     /// `spec.publicKey` is no WireGuard key.
     #[error(
         "spec.publicKey has {bytes} bytes, not 32: copy publicKey from the Secret of the remote's gateway"
@@ -105,6 +116,11 @@ pub enum Problem {
     /// A prefix of this cluster is invalid.
     #[error("spec.local.cidr.{field}[{place}]: {cause}")]
     Own { field: &'static str, place: usize, cause: PrefixError },
+    /// The external prefix has no address for this gateway to masquerade with.
+    #[error(
+        "spec.local.cidr.external: {prefix} has no address number {index}, with which gateway {index} masquerades nodes: give this cluster a larger external CIDR, or the peering fewer gateways"
+    )]
+    ExternalTooSmall { prefix: Prefix, index: u8 },
     /// A local prefix overlaps one of this cluster.
     #[error(
         "status.remote.cidr.{field}[{place}]: {name} overlaps {own} of spec.local.cidr: write there what this cluster has"

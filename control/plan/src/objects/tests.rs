@@ -1,3 +1,5 @@
+mod gateways;
+
 use k8s_openapi::ByteString;
 use proptest::prelude::*;
 use serde_json::{Value, json};

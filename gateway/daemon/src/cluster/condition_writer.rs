@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use strait_api::Configuration;
 use strait_plan::conditions::{IN_FORCE, Key, Outcome, Verdict, merged};
@@ -51,7 +51,7 @@ impl ConditionWriter {
         self.settled.retain(|key, _| keys.contains(key));
     }
 
-    /// Whether the verdict has to be written.
+    /// Whether the verdict has to be written: only that of a `Configuration` has a condition.
     #[must_use]
     pub fn is_news(&self, verdict: &Verdict) -> bool {
         let is_said = verdict.known.as_ref().is_some_and(|known| verdict.is_reported_by(known));
@@ -60,9 +60,7 @@ impl ConditionWriter {
             (version, outcome) == (&verdict.resource_version, &verdict.outcome)
         });
 
-        verdict.object.kind.as_deref() == Some(&*Configuration::kind(&()))
-            && !is_said
-            && !is_settled
+        verdict.has_condition && !is_said && !is_settled
     }
 
     /// Writes the condition, if it has changed.

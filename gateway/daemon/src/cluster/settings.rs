@@ -15,7 +15,7 @@ use strait_io::{Offload, Workers, overlay};
 use strait_packet::overlay::Vni;
 use strait_plan::conncheck;
 use strait_plan::lowering;
-use strait_plan::objects::{Remapping, Scope};
+use strait_plan::objects::{ObjectName, Remapping, Scope};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
@@ -165,6 +165,11 @@ impl Settings {
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
+            gateway: Some(ObjectName {
+                kind: identity.mode.kind().to_owned(),
+                namespace: identity.namespace.clone(),
+                name: identity.name.clone(),
+            }),
             peer_address: Some(IpAddr::V4(other)),
             remapping: match (replaces_container, flags.edge) {
                 (true, _) => Remapping::External,

@@ -1,7 +1,7 @@
 //! The state file, which lets a restarted gateway forward before the API server answers.
 //!
-//! It holds the last desired peers, their last endpoints, and the prefixes of this cluster. It contains no secret:
-//! only public keys of peers. It is replaced atomically; a file that cannot be read or belongs to another gateway is
+//! It holds the last desired peers, their last endpoints, the prefixes of this cluster, and those that only this gateway may
+//! carry packets to. It contains no secret: only public keys of peers. It is replaced atomically; a file that cannot be read or belongs to another gateway is
 //! ignored.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use remap::{Cluster, Rule};
+use remap::{Cluster, Prefix, Rule};
 use serde::{Deserialize, Serialize};
 use strait_api::identity::Identity;
 use strait_io::PeerStatus;
@@ -42,6 +42,9 @@ struct State {
     prefixes: Vec<String>,
     #[serde(default)]
     masquerade: Vec<IpAddr>,
+    /// The destinations that only this gateway may carry packets to.
+    #[serde(default)]
+    own_destinations: Vec<String>,
     /// The path MTU to the peer in bytes, if probes found it. Not in files: the Lease records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_mtu: Option<u16>,
@@ -167,7 +170,7 @@ impl State {
         let endpoint = |key: PublicKey| {
             status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
         };
-        let Desired { peers, cluster, .. } = desired;
+        let Desired { peers, cluster, own_destinations, .. } = desired;
         let peers = peers.iter().map(|peer| {
             let public_key = PublicKey::from_bytes(peer.keys);
             Remembered::new(peer, public_key, endpoint(public_key))
@@ -177,22 +180,27 @@ impl State {
             version: VERSION,
             gateway,
             peers: peers.collect(),
-            prefixes: cluster.prefixes.iter().map(ToString::to_string).collect(),
+            prefixes: texts(&cluster.prefixes),
             masquerade: cluster.masquerade.clone(),
+            own_destinations: texts(own_destinations),
             path_mtu: None,
         }
     }
 
     fn to_requested(&self) -> Option<Requested> {
         let peers = self.peers.iter().map(Remembered::to_peer);
-        let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
         let cluster = Cluster {
-            prefixes: prefixes.collect::<Option<_>>()?,
+            prefixes: prefixes(&self.prefixes)?,
             masquerade: self.masquerade.clone(),
             ..Cluster::default()
         };
 
-        Some(Requested { peers: peers.collect::<Option<_>>()?, cluster, refused: Vec::new() })
+        Some(Requested {
+            peers: peers.collect::<Option<_>>()?,
+            cluster,
+            own_destinations: prefixes(&self.own_destinations)?,
+            refused: Vec::new(),
+        })
     }
 }
 
@@ -207,7 +215,7 @@ impl Remembered {
             name: peer.name.clone(),
             public_key: public_key.to_string(),
             endpoint,
-            allowed_ips: peer.allowed_ips.iter().map(ToString::to_string).collect(),
+            allowed_ips: texts(&peer.allowed_ips),
             remaps: peer.remaps.iter().map(rule).collect(),
         }
     }
@@ -222,15 +230,19 @@ impl Remembered {
             keys: *self.public_key.parse::<PublicKey>().ok()?.as_bytes(),
             endpoints: self.endpoint.map(Endpoint::Learned).into_iter().collect(),
             persistent_keepalive: None,
-            allowed_ips: self
-                .allowed_ips
-                .iter()
-                .map(|prefix| prefix.parse().ok())
-                .collect::<Option<_>>()?,
+            allowed_ips: prefixes(&self.allowed_ips)?.into(),
             remaps: self.remaps.iter().map(rule).collect::<Option<_>>()?,
             origins: Origins::default(),
         })
     }
+}
+
+fn texts(prefixes: &[Prefix]) -> Vec<String> {
+    prefixes.iter().map(ToString::to_string).collect()
+}
+
+fn prefixes(texts: &[String]) -> Option<Vec<Prefix>> {
+    texts.iter().map(|prefix| prefix.parse().ok()).collect()
 }
 
 fn read(path: &Path) -> io::Result<State> {
@@ -276,7 +288,9 @@ mod tests {
             ..Cluster::default()
         };
 
-        Desired { peers: peers(), cluster, ..Desired::default() }
+        let own_destinations = vec!["10.81.0.3/32".parse().unwrap()];
+
+        Desired { peers: peers(), cluster, own_destinations, ..Desired::default() }
     }
 
     /// As objects make them.
@@ -291,9 +305,9 @@ mod tests {
     }
 
     fn requested(desired: &Desired) -> Requested {
-        let Desired { peers, cluster, .. } = desired.clone();
+        let Desired { peers, cluster, own_destinations, .. } = desired.clone();
 
-        Requested { peers, cluster, refused: Vec::new() }
+        Requested { peers, cluster, own_destinations, refused: Vec::new() }
     }
 
     #[test]
