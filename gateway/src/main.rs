@@ -243,9 +243,8 @@ async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result
             (gateway, taken_over.ok())
         }
     };
-    if let Some(interface) = taken_over.as_ref().and_then(|taken_over| taken_over.interface.clone())
-    {
-        config.interface = interface;
+    if let Some(device) = taken_over.as_ref().and_then(|taken_over| taken_over.device.as_ref()) {
+        config.interface.clone_from(&device.interface);
     }
     let source = match start {
         Start::File(file) => Source::File(file),

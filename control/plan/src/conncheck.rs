@@ -9,17 +9,20 @@
 //!
 //! - A datagram causes at most one answer, which goes to its source.
 //! - Only the gateway at the other end can change what is reported, and only by a PONG to a PING that
-//!   was sent. Once it has proved to be one of ours, it must repeat a nonce as well.
+//!   was sent. Once it has proved to be one of ours, it must repeat a nonce as well. A message that says that it is
+//!   draining repeats a nonce, too.
 //! - Every stock gateway accepts what is sent here.
 //!
 //! # Not here
 //!
 //! The socket, and the `Connection` in which the result is reported.
 
+mod draining;
 mod gso_guard;
 mod liveness;
 mod message;
 mod path_mtu;
+mod report;
 mod round_trip;
 mod silence;
 #[cfg(test)]
@@ -32,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use draining::Draining;
 use gso_guard::{DamageCount, GsoGuard};
 use liveness::Liveness;
 use message::{Kind, Message};
@@ -41,6 +45,7 @@ use silence::Silence;
 use window::Window;
 
 pub use liveness::Traffic;
+pub use report::{Report, State};
 
 /// The UDP port on which a gateway listens by default, over IPv4.
 pub const PORT: u16 = 12345;
@@ -82,44 +87,6 @@ impl Settings {
     fn patience(&self) -> Duration {
         self.interval.saturating_mul(self.loss_threshold)
     }
-}
-
-/// The state of the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// No answer yet, and too little time has passed to call it lost.
-    #[default]
-    Connecting,
-    /// The other end answers.
-    Connected,
-    /// The other end does not answer, or no longer.
-    Lost,
-}
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
-    /// Whether the other end answers.
-    pub state: State,
-    /// The round trip of the newest probe that was answered. `None` unless connected.
-    pub latency: Option<Duration>,
-    /// The smoothed difference between consecutive round trips (RFC 3550 section 6.4.1).
-    pub jitter: Duration,
-    /// The share of the last probes of the configured interval without an answer, 0 to 1.
-    pub loss: f64,
-    /// How often probes without an answer have raised the suspicion that the other end has moved.
-    pub suspicions: u32,
-    /// How often the other end was found silent: a handshake may help.
-    pub silences: u32,
-    /// The time after which the other end counts as silent, while packets are sent. `None` unless it is one of ours and
-    /// connected.
-    pub silence_limit: Option<Duration>,
-    /// Whether the other end is a gateway of Strait, which repeats nonces. `false` until it answers.
-    pub is_strait: bool,
-    /// The longest packet in bytes that reaches the other end, while connected. `None` until a padded PING is answered.
-    pub path_mtu: Option<u16>,
-    /// Datagrams that the kernel segments arrive damaged at the other end, which is one of ours: send them one by one.
-    pub is_gso_harmful: bool,
 }
 
 /// The result of a datagram.
@@ -176,6 +143,7 @@ pub struct ConnCheck {
     /// The packets sent to the other end, at the last look.
     sent_packets: u64,
     gso_guard: GsoGuard,
+    draining: Draining,
 }
 
 /// A PING that was padded to a length, and is not answered yet.
@@ -209,13 +177,31 @@ impl ConnCheck {
             damage_count: DamageCount::default(),
             sent_packets: 0,
             gso_guard: GsoGuard::default(),
+            draining: Draining::default(),
         }
     }
 
     /// The current result.
     #[must_use]
-    pub const fn report(&self) -> Report {
-        self.report
+    pub fn report(&self) -> Report {
+        let is_draining = self.draining.is_other_draining();
+
+        Report { is_suspected: self.is_suspected(), is_draining, ..self.report }
+    }
+
+    /// Whether quick PINGs are not answered, or those of the interval and nothing else has arrived since.
+    fn is_suspected(&self) -> bool {
+        let has_arrived_since = |found_at| {
+            self.liveness.as_ref().is_some_and(|liveness| liveness.last_heard() > found_at)
+        };
+        let is_silent = self.silence.found_at().is_some_and(|at| !has_arrived_since(at));
+
+        is_silent || self.liveness.as_ref().is_some_and(Liveness::is_suspected)
+    }
+
+    /// This end is draining: it tells the other end with every message from now on.
+    pub fn drain(&mut self, now: Instant) {
+        self.draining.start(now);
     }
 
     /// The MTU of the tunnel device has changed to `mtu` bytes.
@@ -227,7 +213,8 @@ impl ConnCheck {
         }
     }
 
-    /// When [`Self::handle_traffic`], [`Self::handle_timeout`], [`Self::quick_ping`] and [`Self::sized_pings`] are due.
+    /// When [`Self::handle_traffic`], [`Self::handle_timeout`], [`Self::quick_ping`], [`Self::draining_ping`] and
+    /// [`Self::sized_pings`] are due.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let next = match self.report.state {
@@ -238,7 +225,9 @@ impl ConnCheck {
         let liveness =
             self.liveness.as_ref().map(|liveness| liveness.next_timeout(&self.round_trip));
 
-        [path_mtu, liveness].into_iter().flatten().fold(next, Instant::min)
+        let draining = self.draining.next_timeout();
+
+        [path_mtu, liveness, draining].into_iter().flatten().fold(next, Instant::min)
     }
 
     /// Handles the counters of the tunnel to the other end.
@@ -268,6 +257,7 @@ impl ConnCheck {
             self.path_mtu = None;
             self.liveness = None;
             self.round_trip = RoundTrip::default();
+            self.draining.forget_other();
         }
         if let Some(liveness) = &mut self.liveness
             && let Some(finding) = liveness.finding(&self.round_trip, now)
@@ -291,7 +281,7 @@ impl ConnCheck {
         self.silence.handle_missed(missed, self.report.state == State::Connected, now);
 
         let time_stamp = wall_clock.to_string();
-        let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
+        let ping = self.draining.message(&self.settings.cluster_id, &time_stamp, nonce);
         self.window.push(time_stamp, nonce, now);
         self.count_own_packet();
 
@@ -308,7 +298,25 @@ impl ConnCheck {
     ) -> Option<Vec<u8>> {
         let nonce = self.liveness.as_mut()?.poll_probe(now, nonce)?;
         self.count_own_packet();
-        let ping = Message::ping(&self.settings.cluster_id, &wall_clock.to_string(), nonce);
+        let time_stamp = wall_clock.to_string();
+        let ping = self.draining.message(&self.settings.cluster_id, &time_stamp, nonce);
+
+        Some(ping.to_bytes())
+    }
+
+    /// The PING that is due because this end is draining: none to a stock gateway. It gets a `nonce`. No answer is awaited.
+    pub fn draining_ping(
+        &mut self,
+        now: Instant,
+        wall_clock: Timestamp,
+        nonce: impl FnOnce() -> u64,
+    ) -> Option<Vec<u8>> {
+        if !self.draining.poll(now) {
+            return None;
+        }
+        self.count_own_packet();
+        let time_stamp = wall_clock.to_string();
+        let ping = self.draining.message(&self.settings.cluster_id, &time_stamp, nonce());
 
         Some(ping.to_bytes())
     }
@@ -330,7 +338,7 @@ impl ConnCheck {
             let nonce = nonce();
             time = time.saturating_add(TIME_STEP).unwrap_or(time);
             let time_stamp = time.to_string();
-            let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
+            let ping = self.draining.message(&self.settings.cluster_id, &time_stamp, nonce);
             if self.sized_probes.len() == SIZED_PROBES {
                 self.sized_probes.pop_front();
             }
@@ -352,10 +360,16 @@ impl ConnCheck {
         match message.kind {
             Kind::Ping => {
                 self.count_own_packet();
-                Reaction::Answer(message.into_pong(self.damage_count.total()).to_bytes())
+                self.draining.handle_ping(&message);
+                let is_draining = self.draining.is_draining();
+                let pong = message.into_pong(self.damage_count.total(), is_draining);
+                Reaction::Answer(pong.to_bytes())
             }
             Kind::Pong => match self.handle_pong(&message, now) {
-                Ok(()) => Reaction::Heard,
+                Ok(()) => {
+                    self.draining.handle_mark(message.draining);
+                    Reaction::Heard
+                }
                 Err(ignored) => Reaction::Ignored(ignored),
             },
         }

@@ -18,6 +18,7 @@ pub mod object_watch;
 mod observed;
 mod origins;
 mod overlay_nodes;
+mod path_watch;
 mod probe;
 mod report;
 mod settings;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::watcher;
+use remap::Prefix;
 use strait_api::identity::Identity;
 use strait_io::{PeerStatus, overlay};
 use strait_kube::election::{self, ProbedPathMtu};
@@ -59,6 +61,7 @@ use state::StateFile;
 
 pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
+pub(crate) use path_watch::PathWatch;
 pub(crate) use probe::TrafficSource;
 pub use settings::Settings;
 
@@ -141,6 +144,8 @@ pub struct ClusterSource {
     /// Addresses and routes that the kernel refused.
     missing: Vec<MissingPrefix>,
     leader_tasks: LeaderTasks,
+    /// The prefixes, as this cluster sees them, that only this gateway may carry.
+    own_destinations: watch::Sender<Vec<Prefix>>,
     grows_mtu: bool,
     /// Until there are peers.
     inherited_path_mtu: Option<ProbedPathMtu>,
@@ -214,6 +219,7 @@ impl ClusterSource {
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
+            own_destinations: watch::Sender::default(),
             grows_mtu: settings.grows_mtu,
             inherited_path_mtu: None,
             term,
@@ -229,6 +235,20 @@ impl ClusterSource {
     /// The observable state, for metrics.
     pub(crate) fn observed(&self) -> Observed {
         self.observed.clone()
+    }
+
+    /// What is known of the way to the other end.
+    pub(crate) fn path_watch(&self) -> PathWatch {
+        PathWatch {
+            term: self.term.clone(),
+            reports: self.leader_tasks.reports(),
+            own_destinations: self.own_destinations.subscribe(),
+        }
+    }
+
+    /// The gateway is draining: tells the other end.
+    pub(crate) fn set_draining(&self) {
+        self.leader_tasks.set_draining();
     }
 
     /// Waits for the next event. Peers are the desired ones while this replica is the leader, and none otherwise.
@@ -286,6 +306,11 @@ impl ClusterSource {
 
     fn peers_event(&self, desired: Desired) -> ClusterEvent {
         let term = *self.term.borrow();
+        self.own_destinations.send_if_modified(|former| {
+            let is_new = *former != desired.own_destinations;
+            former.clone_from(&desired.own_destinations);
+            is_new
+        });
 
         ClusterEvent::Peers {
             desired: Box::new(if term.is_some() { desired } else { Desired::default() }),

@@ -16,6 +16,7 @@ mod device_state;
 pub mod election;
 pub mod explain;
 pub mod flag_values;
+mod forwarding;
 mod metrics;
 pub mod mtu;
 mod own_key;

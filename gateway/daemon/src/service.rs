@@ -24,7 +24,7 @@ use strait_io::{Gateway, Monitor, trim_heap};
 use strait_wg::PublicKey;
 use strait_wg::key_rotation::GRACE;
 use tokio::select;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::admin::{AppliedConfig, StatusBoard};
@@ -32,6 +32,7 @@ use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcom
 use super::cluster::{self, ClusterEvent};
 use super::config::{Config, Findings, peer_config};
 use super::device_state::DeviceState;
+use super::forwarding;
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
@@ -48,6 +49,10 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a replica forwards after another one took over. Meanwhile the new leader gets a session with the peer, for
 /// which kube-proxy may need a second to learn of it, and nodes learn the new target of their packets.
 const OVERLAP: Duration = Duration::from_secs(3);
+
+/// How long to forward after the agents of nodes and the other end were told that the gateway ends. Agents of both
+/// clusters need a tenth of that for other routes, if they have a processor.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Interval at which peers and packet threads are checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -143,8 +148,14 @@ impl Service {
 
     /// Goes on with what was `taken_over` with the gateway, whose packet threads do not run yet.
     #[must_use]
-    pub fn taking_over(self, taken_over: Option<TakenOver>) -> Self {
-        Self { taken_over, ..self }
+    pub fn taking_over(mut self, taken_over: Option<TakenOver>) -> Self {
+        if let Some(device) = taken_over.as_ref().and_then(|taken_over| taken_over.device.as_ref())
+        {
+            self.take_over_mtu(device);
+        }
+        self.taken_over = taken_over;
+
+        self
     }
 
     /// Applies the first configuration, runs until a signal, and drains.
@@ -153,6 +164,9 @@ impl Service {
     ///
     /// If none of the routes can be installed at the start, or a packet thread ended.
     pub async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
+        let (monitor, path, board) =
+            (self.monitor.clone(), self.source.path_watch(), self.board.clone());
+        tokio::spawn(forwarding::run(monitor, path, board));
         // After a hand-over packets wait, and the device is up.
         self.take_over_peers().await;
         self.apply();
@@ -174,7 +188,11 @@ impl Service {
                 }
             };
 
+        // Without agents the process ends as soon as it can.
+        let is_followed = end.is_ok() && self.board.forwarding().is_followed();
+        let farewell_until = is_followed.then(|| now() + FAREWELL);
         self.board.set_draining();
+        self.source.set_draining();
         // Before the hand-over, so that the successor's sessions are newer.
         self.gateway.stop_initiating();
         if self.source.hand_over().await {
@@ -185,6 +203,9 @@ impl Service {
         } else {
             // Staged packets may still get a session.
             self.gateway.resume_initiating();
+        }
+        if let Some(until) = farewell_until {
+            sleep_until(until.into()).await;
         }
         self.edge.clear_routes().await;
         self.gateway.drain(DRAIN_DEADLINE);

@@ -1,11 +1,12 @@
 //! Limits the number of connections to a socket, so that no client keeps others out.
 //!
 //! A new connection is accepted at once. Above the limit the connection that has been idle for longest is closed:
-//! silent clients and clients that do not read give way to active ones.
+//! silent clients and clients that do not read give way to active ones. A connection whose answer has a limit of its own
+//! does not count, and gives way to none.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, yield_now};
@@ -31,9 +32,33 @@ pub struct Activity {
     events: Arc<AtomicU64>,
     /// The last event of this connection.
     last: Arc<AtomicU64>,
+    /// The answers on this connection with a limit of their own.
+    exemptions: Arc<AtomicUsize>,
+}
+
+/// While this exists, its connection does not count for the limit.
+#[derive(Debug)]
+pub struct Exemption(Arc<AtomicUsize>);
+
+impl Drop for Exemption {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Activity {
+    /// Exempts the connection from the limit.
+    #[must_use]
+    pub fn exempt(&self) -> Exemption {
+        self.exemptions.fetch_add(1, Ordering::Relaxed);
+
+        Exemption(Arc::clone(&self.exemptions))
+    }
+
+    fn is_exempt(&self) -> bool {
+        self.exemptions.load(Ordering::Relaxed) > 0
+    }
+
     /// Records that a request, or a part of one, was received.
     pub fn note(&self) {
         self.last.store(self.events.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -69,12 +94,18 @@ impl Connections {
     {
         self.open.retain(|open| !open.task.is_finished());
         let last = |open: &Open| open.activity.last.load(Ordering::Relaxed);
-        let idle = self.open.iter().enumerate().min_by_key(|(_, open)| last(open));
-        if let Some((idle, _)) = idle.filter(|_| self.open.len() >= self.limit) {
+        let counted = self.open.iter().enumerate().filter(|(_, open)| !open.activity.is_exempt());
+        let count = counted.clone().count();
+        let idle = counted.min_by_key(|(_, open)| last(open));
+        if let Some((idle, _)) = idle.filter(|_| count >= self.limit) {
             self.open.swap_remove(idle).task.abort();
         }
 
-        let activity = Activity { events: Arc::clone(&self.events), last: Arc::default() };
+        let activity = Activity {
+            events: Arc::clone(&self.events),
+            last: Arc::default(),
+            exemptions: Arc::default(),
+        };
         activity.note();
         let task = tokio::spawn(handle(activity.clone())).abort_handle();
         self.open.push(Open { task, activity });
@@ -116,6 +147,35 @@ mod tests {
         yield_now().await;
 
         assert_eq!(*ended.lock().unwrap(), [1, 2, 0]);
+    }
+
+    #[tokio::test]
+    async fn an_exempt_connection_takes_no_slot() {
+        let mut connections = Connections::new(2);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let mut exemption = None;
+        for number in 0..5 {
+            if number == 4 {
+                exemption = None;
+            }
+            let end = End(number, Arc::clone(&ended));
+            connections
+                .spawn(|activity| {
+                    if number == 0 {
+                        exemption = Some(activity.exempt());
+                    }
+                    async move {
+                        let _end = end;
+                        pending::<()>().await;
+                    }
+                })
+                .await;
+        }
+        yield_now().await;
+
+        // The third one displaced the first, which was not exempt; the last one that which was, until then.
+        assert_eq!(*ended.lock().unwrap(), [1, 0]);
+        assert!(exemption.is_none());
     }
 
     #[tokio::test]

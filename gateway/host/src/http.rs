@@ -3,6 +3,7 @@
 //! A scrape costs only this thread. Size, number and time of connections are bounded, because clients other than the
 //! scraper may reach the port.
 
+mod lines;
 mod parts;
 
 use std::convert::Infallible;
@@ -23,13 +24,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::connections::{Activity, Connections};
+use super::connections::{Activity, Connections, Exemption};
 
+use lines::Separate;
+
+pub use lines::LineStreams;
 pub use parts::{PageWriter, PageWriters};
 
 /// The content type of OpenMetrics.
@@ -43,6 +47,9 @@ const CONNECTION_LIMIT: usize = 256;
 
 /// Connections that the kernel queues until they are accepted. None waits there for long.
 const BACKLOG: i32 = 4096;
+
+/// Bytes that wait in the kernel for a client that does not read.
+const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
 /// A request is one line and a few headers. hyper accepts no smaller buffer than 8 KiB.
 const REQUEST_LIMIT_BYTES: usize = 8 * 1024;
@@ -149,6 +156,9 @@ async fn accept(listener: TcpListener, site: Arc<impl Site>) {
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
+                if let Err(error) = prepare(&stream) {
+                    debug!(%client, %error, "cannot set the options of a metrics connection");
+                }
                 let site = Arc::clone(&site);
                 connections
                     .spawn(|activity| async move {
@@ -167,10 +177,20 @@ async fn accept(listener: TcpListener, site: Arc<impl Site>) {
     }
 }
 
+/// A line leaves at once, and little waits for a client that does not read.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+
+    SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+}
+
 async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>, activity: Activity) {
     let service = service_fn(move |request: Request<Incoming>| {
         activity.note();
-        let answer = site.answer(request.method(), request.uri(), client);
+        let mut answer = site.answer(request.method(), request.uri(), client);
+        if answer.extensions_mut().remove::<Separate>().is_some() {
+            answer = exempted(answer, activity.exempt());
+        }
         async { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()
@@ -182,6 +202,17 @@ async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>, activity
     if let Err(error) = connection.await {
         debug!(%error, "metrics connection ended");
     }
+}
+
+/// Keeps `exemption` for as long as the body of `answer` exists.
+fn exempted(answer: Answer, exemption: Exemption) -> Answer {
+    answer.map(|body| {
+        let of_connection = move |frame| {
+            let _: &Exemption = &exemption;
+            frame
+        };
+        body.map_frame(of_connection).boxed_unsync()
+    })
 }
 
 /// The answer of a page.

@@ -4,9 +4,9 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use tracing::warn;
 
-/// Descriptors for 640 client connections with two admin ports; the rest is for packet threads, the API server and
-/// DNS lookups.
-const DESCRIPTORS_MIN: rlim_t = 1024;
+/// Descriptors for 640 client connections with two admin ports, and for 1024 that follow whether a gateway forwards; the
+/// rest is for packet threads, the API server and DNS lookups.
+const DESCRIPTORS_MIN: rlim_t = 2048;
 
 /// The limit of open files is too low.
 #[derive(Debug, thiserror::Error)]

@@ -34,7 +34,7 @@ use strait_wg::{Epoch, PrivateKey};
 pub use channel::Successor;
 
 /// The version of a hand-over. Raised when its bytes change; a successor of another version starts afresh.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Receive buffer of each socket during a hand-over: 50 ms at 5 Gb/s.
 const WIDE_BUFFER_BYTES: i32 = 32 << 20;
@@ -82,6 +82,10 @@ impl HandoverFailure {
 pub struct ControlState<'a> {
     /// The name of the device at this time: the host may have changed it.
     pub interface: &'a str,
+    /// The MTU of the device in bytes, likewise.
+    pub mtu_bytes: u16,
+    /// The MTU in bytes that the control loop gave the device, if it has changed it.
+    pub grown_mtu: Option<u16>,
     /// What the source of the configuration wants its successor to know.
     pub source_state: &'a str,
     /// Sockets that listen, for the admin port.
@@ -103,11 +107,22 @@ pub struct Handover {
 pub struct TakenOver {
     /// How many sessions go on.
     pub sessions: usize,
-    /// The name of the device that was taken over.
-    pub interface: Option<String>,
+    /// The device that was taken over.
+    pub device: Option<TakenOverDevice>,
     /// The nodes of the overlay that was taken over, as they were in force.
     pub nodes: Option<Vec<Node>>,
     paused_at: Instant,
+}
+
+/// A device that was taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenOverDevice {
+    /// Its name.
+    pub interface: String,
+    /// Its MTU in bytes.
+    pub mtu_bytes: u16,
+    /// The MTU in bytes that the predecessor gave it, if it has changed it.
+    pub grown_mtu: Option<u16>,
 }
 
 impl TakenOver {
@@ -199,6 +214,8 @@ impl Gateway {
         };
         out.bytes(interface.as_bytes());
         out.bytes(state.interface.as_bytes());
+        out.u16(state.mtu_bytes);
+        out.optional(state.grown_mtu, Writer::u16);
         descriptors.extend(match &self.shared.edge {
             ClusterEdge::Device(tun) => tun.export(&mut out),
             ClusterEdge::Overlay(overlay) => overlay.export(&self.nodes, &mut out),
@@ -245,7 +262,7 @@ impl Gateway {
         };
         let taken_over = TakenOver {
             sessions: parsed.engine.sessions(),
-            interface: parsed.interface,
+            device: parsed.device,
             nodes: parsed.nodes,
             paused_at: parsed.paused_at,
         };
@@ -291,7 +308,7 @@ struct Parsed {
     engine: EngineState,
     udp: Option<Arc<Udp>>,
     edge: Option<ClusterEdge>,
-    interface: Option<String>,
+    device: Option<TakenOverDevice>,
     nodes: Option<Vec<Node>>,
 }
 
@@ -312,6 +329,7 @@ impl Parsed {
         let interface = str::from_utf8(interface)
             .map_err(|_| HandoverError::Invalid("name of the device"))?
             .to_owned();
+        let (mtu_bytes, grown_mtu) = (from.u16()?, from.optional(Reader::u16)?);
         let (mut edge, mut nodes) = (None, None);
         match &settings.edge {
             EdgeSettings::Device(name) if name.as_bytes() == configured => {
@@ -339,7 +357,7 @@ impl Parsed {
             engine,
             udp: (listen_port == settings.listen_port).then_some(udp),
             edge,
-            interface: is_device.then_some(interface),
+            device: is_device.then_some(TakenOverDevice { interface, mtu_bytes, grown_mtu }),
             nodes,
         })
     }

@@ -85,6 +85,15 @@ impl Monitor {
             .collect()
     }
 
+    /// Whether there are peers, and a session is established with each of them.
+    #[must_use]
+    pub fn has_all_sessions(&self) -> bool {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+        let peers = forwarding.peers();
+
+        !peers.is_empty() && peers.iter().all(|peer| peer.tunnel.session().is_established)
+    }
+
     /// See [`Status::is_alive`].
     #[must_use]
     pub fn is_alive(&self) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use strait_lab::process::find;
 use strait_lab::scrape::{get, put};
 use strait_lab::wait_until;
 
+use crate::harness::STRAIT;
+use crate::harness::follower::Follower;
 use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 use crate::harness::world::World;
@@ -149,6 +152,31 @@ fn routes_return_after_the_device_was_down() {
     set_device(rome, "down");
     set_device(rome, "up");
     wait_until("the routes were there again", PATIENCE, || Ok(routes(rome) == before)).unwrap();
+}
+
+#[test]
+fn agents_learn_whether_a_gateway_forwards() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let mut world = World::prepare(&Layout::equal().without_ipv6());
+    let clusters = &mut world.clusters;
+    clusters.rome.start(Path::new(STRAIT), &clusters.scratch).unwrap();
+    let agent = Follower::start(&clusters.rome.gateway, METRICS_ADDRESS);
+    agent.wait_for(false);
+
+    clusters.milan.start(Path::new(STRAIT), &clusters.scratch).unwrap();
+    agent.wait_for(true);
+    set_device(&clusters.rome, "down");
+    agent.wait_for(false);
+    set_device(&clusters.rome, "up");
+    agent.wait_for(true);
+    assert!(agent.longest_pause() < Duration::from_millis(300), "{:?}", agent.longest_pause());
+
+    clusters.rome.process().unwrap().process().signal(Signal::SIGTERM).unwrap();
+    let told = agent.wait_for(false);
+    let went_on = agent.wait_for_end() - told;
+    assert!(went_on >= Duration::from_millis(450), "{went_on:?}: nodes need time for other routes");
 }
 
 fn set_device(cluster: &Cluster, state: &str) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod devices;
+pub(crate) mod follower;
 pub(crate) mod kernel;
 pub(crate) mod packets;
 pub(crate) mod relay;

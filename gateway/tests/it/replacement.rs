@@ -191,8 +191,8 @@ fn broken_binary_does_not_replace_gateway() {
         ("#!/bin/sh\necho of another architecture >&2; exit 1\n", "of another architecture"),
         ("#!/bin/sh\necho hand-over 999\n", "it answers \"hand-over 999\""),
         (
-            "#!/bin/sh\necho hand-over 1 without NET_ADMIN\n",
-            "it answers \"hand-over 1 without NET_ADMIN\"",
+            "#!/bin/sh\necho hand-over 2 without NET_ADMIN\n",
+            "it answers \"hand-over 2 without NET_ADMIN\"",
         ),
     ] {
         install_script(&replaceable.rome, script);
@@ -202,7 +202,7 @@ fn broken_binary_does_not_replace_gateway() {
         assert!(last.contains(&reason.replace('"', "\\\"")) || last.contains(reason), "{last}");
     }
     // Its check succeeds, and then it cannot be executed.
-    let vanishing = "#!/bin/sh\necho hand-over 1 with NET_ADMIN\nrm \"$0\"\n";
+    let vanishing = "#!/bin/sh\necho hand-over 2 with NET_ADMIN\nrm \"$0\"\n";
     install_script(&replaceable.rome, vanishing);
     replace(rome, GOES_ON);
     let report = pinging.join().unwrap().unwrap();

@@ -83,9 +83,9 @@ enum Stage {
 /// A step towards silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Half of the probes that make silence were not answered.
+    /// The answers to half of the probes that make silence are overdue.
     Suspicion,
-    /// All of them.
+    /// All of them were not answered in time.
     Silence,
 }
 
@@ -114,7 +114,12 @@ impl Liveness {
             return self.next_look;
         };
 
-        self.next_look.min(probe.sent + round_trip.timeout())
+        let timeout = match self.stage {
+            Stage::Alive => round_trip.overdue(),
+            Stage::Suspected | Stage::Silent => round_trip.timeout(),
+        };
+
+        self.next_look.min(probe.sent + timeout)
     }
 
     /// The time from the first probe without an answer until the other end counts as silent.
@@ -146,6 +151,16 @@ impl Liveness {
         } else {
             self.handle_sign_of_life(now);
         }
+    }
+
+    /// When a packet last arrived.
+    pub(super) const fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// Whether the answers to at least half of the probes that make silence are overdue, and nothing has arrived since.
+    pub(super) const fn is_suspected(&self) -> bool {
+        matches!(self.stage, Stage::Suspected | Stage::Silent)
     }
 
     /// The check has sent a packet of its own.
@@ -197,10 +212,7 @@ impl Liveness {
 
     /// The step since the last call, if there was one.
     pub(super) fn finding(&mut self, round_trip: &RoundTrip, now: Instant) -> Option<Finding> {
-        let timeout = round_trip.timeout();
-        let is_due = |probe: &&Probe| now.saturating_duration_since(probe.sent) >= timeout;
-        let missed = self.unheard_probes().filter(is_due).count();
-        if missed >= self.needed && self.stage != Stage::Silent {
+        if self.missed(round_trip.timeout(), now) >= self.needed && self.stage != Stage::Silent {
             self.stage = Stage::Silent;
             let is_soon = |last| now.saturating_duration_since(last) < SILENCE_INTERVAL;
             if self.last_silence.is_some_and(is_soon) {
@@ -209,12 +221,19 @@ impl Liveness {
             self.last_silence = Some(now);
             return Some(Finding::Silence);
         }
-        if missed >= self.needed / 2 && self.stage == Stage::Alive {
+        if self.stage == Stage::Alive && self.missed(round_trip.overdue(), now) >= self.needed / 2 {
             self.stage = Stage::Suspected;
             return Some(Finding::Suspicion);
         }
 
         None
+    }
+
+    /// How many probes have waited for an answer for `timeout`, and nothing has arrived since.
+    fn missed(&self, timeout: Duration, now: Instant) -> usize {
+        let is_due = |probe: &&Probe| now.saturating_duration_since(probe.sent) >= timeout;
+
+        self.unheard_probes().filter(is_due).count()
     }
 
     /// The probe whose timeout is the next step to silence.

@@ -30,19 +30,29 @@ pub(super) struct Message {
     /// Of an answer to one of ours: the datagrams of the gateway that asks which arrived damaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) damaged: Option<u64>,
+    /// The mark of a sender that is draining: a nonce of a PING that it got from the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
+    pub(super) draining: Option<u64>,
     /// Fields that newer releases may add.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
 impl Message {
-    pub(super) fn ping(cluster_id: &str, time_stamp: &str, nonce: u64) -> Self {
+    /// With the mark `draining`, if the sender is.
+    pub(super) fn ping(
+        cluster_id: &str,
+        time_stamp: &str,
+        nonce: u64,
+        draining: Option<u64>,
+    ) -> Self {
         Self {
             cluster_id: cluster_id.to_owned(),
             kind: Kind::Ping,
             time_stamp: time_stamp.to_owned(),
             nonce: Some(nonce),
             damaged: None,
+            draining,
             rest: Map::new(),
         }
     }
@@ -57,10 +67,12 @@ impl Message {
         serde_json::from_slice(bytes).ok()
     }
 
-    pub(super) fn into_pong(self, damaged: u64) -> Self {
+    /// With the mark of a sender that is draining, if it `is_draining`.
+    pub(super) fn into_pong(self, damaged: u64, is_draining: bool) -> Self {
         let damaged = self.nonce.map(|_| damaged);
+        let draining = self.nonce.filter(|_| is_draining);
 
-        Self { kind: Kind::Pong, damaged, ..self }
+        Self { kind: Kind::Pong, damaged, draining, ..self }
     }
 
     /// A message that cannot be serialized gives an empty datagram; none is known.

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// next one. An end that waits for its processor this long is not taken for a lost one.
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
+/// The shortest time after which an answer is overdue: it costs no handshake.
+const OVERDUE_MIN: Duration = Duration::from_millis(50);
+
 /// The timeout without a sample (RFC 6298, rule 2.1).
 const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 
@@ -34,9 +37,19 @@ impl RoundTrip {
 
     /// How long to wait for an answer.
     pub(super) fn timeout(&self) -> Duration {
-        let Some(Estimate { smoothed, deviation }) = self.0 else { return TIMEOUT_FIRST };
+        self.longest().map_or(TIMEOUT_FIRST, |longest| longest.max(TIMEOUT_MIN))
+    }
 
-        smoothed.saturating_add(deviation.saturating_mul(4)).max(TIMEOUT_MIN)
+    /// The time after which an answer is overdue, so that something may be wrong. At most the timeout.
+    pub(super) fn overdue(&self) -> Duration {
+        self.longest().map_or(TIMEOUT_FIRST, |longest| longest.max(OVERDUE_MIN))
+    }
+
+    /// How long answers take at most, as far as the samples say.
+    fn longest(&self) -> Option<Duration> {
+        let Estimate { smoothed, deviation } = self.0?;
+
+        Some(smoothed.saturating_add(deviation.saturating_mul(4)))
     }
 }
 
@@ -52,7 +65,7 @@ mod tests {
         assert_eq!(round_trip.timeout(), TIMEOUT_FIRST);
 
         round_trip.handle_sample(Duration::from_millis(1));
-        assert_eq!(round_trip.timeout(), TIMEOUT_MIN);
+        assert_eq!((round_trip.timeout(), round_trip.overdue()), (TIMEOUT_MIN, OVERDUE_MIN));
     }
 
     #[test]
@@ -84,6 +97,7 @@ mod tests {
                 }
                 let expected = 0.1_f64.max(smoothed + 4.0 * deviation);
                 prop_assert!((round_trip.timeout().as_secs_f64() - expected).abs() < 1e-6);
+                prop_assert!(round_trip.overdue() <= round_trip.timeout());
             }
         }
     }

@@ -25,18 +25,26 @@ pub(super) struct Silence {
     missed: u32,
     /// While it is silent: when to find that again.
     repeat_at: Option<Instant>,
+    /// While it is silent: since when.
+    found_at: Option<Instant>,
 }
 
 impl Silence {
     /// For probes with this interval.
     pub(super) const fn new(interval: Duration) -> Self {
-        Self { interval, suspicions: 0, silences: 0, missed: 0, repeat_at: None }
+        Self { interval, suspicions: 0, silences: 0, missed: 0, repeat_at: None, found_at: None }
+    }
+
+    /// When the other end was found silent, if it has not answered a probe since.
+    pub(super) const fn found_at(&self) -> Option<Instant> {
+        self.found_at
     }
 
     /// The other end has answered a probe.
     pub(super) const fn handle_answer(&mut self) {
         self.missed = 0;
         self.repeat_at = None;
+        self.found_at = None;
     }
 
     /// A probe is due, and the last `missed` ones were not answered. The other end may have missed the handshake that
@@ -65,5 +73,6 @@ impl Silence {
     fn handle_silence(&mut self, now: Instant) {
         self.silences = self.silences.saturating_add(1);
         self.repeat_at = Some(now + self.interval.saturating_mul(INTERVALS));
+        self.found_at.get_or_insert(now);
     }
 }

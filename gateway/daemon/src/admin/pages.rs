@@ -5,17 +5,24 @@ use std::sync::Arc;
 
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
-use strait_host::http::{Answer, OPENMETRICS, PageWriters, Site, of_type, text, with_body};
+use strait_host::http::{
+    Answer, LineStreams, OPENMETRICS, PageWriters, Site, of_type, text, with_body,
+};
 use tracing::info;
 
 use super::Sources;
 use super::config::ConfigPage;
+use crate::forwarding::Forwarding;
 use crate::metrics::Metrics;
+
+/// The content type of lines of JSON.
+const NDJSON: &str = "application/x-ndjson";
 
 /// All pages and their sources.
 pub struct Pages {
     metrics: Arc<Metrics>,
     scrapes: PageWriters,
+    followers: LineStreams,
     sources: Sources,
 }
 
@@ -30,7 +37,12 @@ impl Pages {
     pub fn new(sources: Sources) -> Self {
         let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
 
-        Self { metrics: Arc::new(metrics), scrapes: PageWriters::default(), sources }
+        Self {
+            metrics: Arc::new(metrics),
+            scrapes: PageWriters::default(),
+            followers: LineStreams::default(),
+            sources,
+        }
     }
 
     fn page(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
@@ -38,12 +50,13 @@ impl Pages {
             "/metrics" => Self::metrics,
             "/healthz" => Self::health,
             "/readyz" => Self::readiness,
+            "/forwarding" => Self::forwarding,
             "/config" => Self::config,
             "/log" => Self::log,
             _ => {
                 return text(
                     StatusCode::NOT_FOUND,
-                    "no such page: /metrics, /healthz, /readyz, /config, /log\n",
+                    "no such page: /metrics, /healthz, /readyz, /forwarding, /config, /log\n",
                 );
             }
         };
@@ -91,6 +104,18 @@ impl Pages {
         } else {
             self.health()
         }
+    }
+
+    fn forwarding(&self) -> Answer {
+        let values = self.sources.status_board.forwarding().follow();
+        let answer = self.followers.start(NDJSON, values, Forwarding::to_line);
+
+        answer.unwrap_or_else(|| {
+            text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{} clients follow this page: close some of them\n", LineStreams::MAX),
+            )
+        })
     }
 
     fn is_alive(&self) -> bool {

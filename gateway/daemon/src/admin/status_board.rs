@@ -7,6 +7,7 @@ use arc_swap::ArcSwapOption;
 
 use super::AppliedConfig;
 use crate::device_state::DeviceState;
+use crate::forwarding::Publisher;
 
 /// Written by the control loop, read by the admin thread. Clones share the state.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,7 @@ struct Notes {
     knows_peers: AtomicBool,
     is_draining: AtomicBool,
     in_force: ArcSwapOption<AppliedConfig>,
+    forwarding: Publisher,
 }
 
 impl StatusBoard {
@@ -36,9 +38,23 @@ impl StatusBoard {
         self.0.knows_peers.store(true, Ordering::Release);
     }
 
-    /// The gateway is shutting down.
+    /// The gateway is shutting down. From now on it says that it does not forward.
     pub(crate) fn set_draining(&self) {
         self.0.is_draining.store(true, Ordering::Release);
+        self.0.forwarding.retract();
+    }
+
+    /// Whether the gateway forwards.
+    pub(crate) fn forwarding(&self) -> &Publisher {
+        &self.0.forwarding
+    }
+
+    /// Whether the device carries packets, and the gateway does not drain.
+    pub(crate) fn can_forward(&self) -> bool {
+        let device = self.device();
+        let carries = |device: &DeviceState| device.is_up && !device.carries_nothing();
+
+        device.as_deref().is_some_and(carries) && !self.0.is_draining.load(Ordering::Acquire)
     }
 
     /// Sets the configuration that was applied.

@@ -32,6 +32,7 @@ pub(super) struct LeaderTasks {
     traffic: TrafficSource,
     /// In bytes.
     device_mtu: watch::Sender<u16>,
+    is_draining: watch::Sender<bool>,
     own_address: Option<Ipv4Addr>,
     /// For packets to that address, with an overlay.
     host_socket: Option<UnixDatagram>,
@@ -55,6 +56,7 @@ impl LeaderTasks {
             reports: watch::Sender::new(Report::default()),
             traffic: Arc::new(Traffic::default),
             device_mtu: watch::Sender::new(settings.mtu),
+            is_draining: watch::Sender::new(false),
             own_address: match settings.scope.own_address {
                 Some(IpAddr::V4(own)) => Some(own),
                 _ => None,
@@ -87,6 +89,11 @@ impl LeaderTasks {
     /// Sets the MTU of the device, in bytes.
     pub(super) fn set_device_mtu(&self, mtu: u16) {
         self.device_mtu.send_if_modified(|former| std::mem::replace(former, mtu) != mtu);
+    }
+
+    /// The gateway is draining: the connection check tells the other end.
+    pub(super) fn set_draining(&self) {
+        self.is_draining.send_replace(true);
     }
 
     /// Sets the socket for packets to the gateway's own address in the overlay. To be called before [`Self::begin`].
@@ -124,6 +131,7 @@ impl LeaderTasks {
             reports,
             traffic,
             device_mtu,
+            is_draining,
             own_address,
             host_socket,
             verdicts,
@@ -163,6 +171,7 @@ impl LeaderTasks {
                 Arc::clone(traffic),
                 reports.clone(),
                 device_mtu.subscribe(),
+                is_draining.subscribe(),
             ));
         }
     }

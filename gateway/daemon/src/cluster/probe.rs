@@ -18,18 +18,20 @@ use crate::service::now;
 pub(crate) type TrafficSource = Arc<dyn Fn() -> Traffic + Send + Sync>;
 
 /// Runs the check and publishes its `reports`. With an overlay, `host_socket` is for the packets to the address beside it.
-/// The MTU of the device, in bytes, may change. Does not return.
+/// The MTU of the device, in bytes, may change. Once the gateway is draining, the other end is told. Does not return.
 pub(super) async fn run(
     settings: Settings,
     host_socket: Option<(UnixDatagram, Ipv4Addr)>,
     traffic: TrafficSource,
     reports: watch::Sender<Report>,
     mut device_mtu: watch::Receiver<u16>,
+    mut is_draining: watch::Receiver<bool>,
 ) {
     let peer = SocketAddr::new(settings.peer, settings.port);
     let mut socket = open(&settings, host_socket).await;
     let mut check = ConnCheck::new(settings, now());
     device_mtu.mark_changed();
+    is_draining.mark_changed();
     let mut buffer = vec![0; usize::from(u16::MAX)];
 
     loop {
@@ -38,11 +40,17 @@ pub(super) async fn run(
                 check.handle_traffic(traffic(), now());
                 let ping = check.handle_timeout(now(), Timestamp::now(), random());
                 let quick_ping = check.quick_ping(now(), Timestamp::now(), random);
-                for ping in ping.into_iter().chain(quick_ping) {
+                let draining_ping = check.draining_ping(now(), Timestamp::now(), random);
+                for ping in ping.into_iter().chain(quick_ping).chain(draining_ping) {
                     send(&socket, &ping, peer).await;
                 }
                 for ping in check.sized_pings(now(), Timestamp::now(), random) {
                     send(&socket, &ping, peer).await;
+                }
+            }
+            Ok(()) = is_draining.changed() => {
+                if *is_draining.borrow_and_update() {
+                    check.drain(now());
                 }
             }
             Ok(()) = device_mtu.changed() => check.set_mtu(*device_mtu.borrow_and_update(), now()),
@@ -69,6 +77,9 @@ pub(super) async fn run(
             }
             if last.silences < report.silences {
                 info!(limit = ?report.silence_limit, "the other gateway is silent");
+            }
+            if last.is_draining != report.is_draining {
+                info!(is_draining = report.is_draining, "the other gateway says whether it ends");
             }
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
@@ -143,6 +154,7 @@ mod tests {
                 Arc::new(Traffic::default),
                 sender,
                 watch::channel(1340).1,
+                watch::channel(false).1,
             ) => {}
             report = reports.wait_for(|report| report.state != State::Connecting) => {
                 assert_eq!(report.unwrap().state, State::Connected);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use strait_io::handover::ControlState;
+use strait_io::handover::{ControlState, TakenOverDevice};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
@@ -16,6 +16,14 @@ use crate::config::Config;
 const REMEMBERED_MAX: Duration = Duration::from_millis(100);
 
 impl Service {
+    /// Goes on with the MTU of the device that was taken over, which is not always the configured one.
+    pub(super) fn take_over_mtu(&mut self, device: &TakenOverDevice) {
+        self.grown_mtu = device.grown_mtu;
+        self.mtu_bytes = device.mtu_bytes;
+        self.gateway.set_device_mtu(device.mtu_bytes);
+        self.source.set_device_mtu(device.mtu_bytes);
+    }
+
     /// Starts the packet threads, if this process has taken over from another one.
     pub(super) fn start_forwarding(&mut self) -> anyhow::Result<()> {
         self.gateway.resume().context("cannot forward packets")?;
@@ -84,6 +92,8 @@ impl Service {
         let state = ControlState {
             source_state: &source_state,
             interface: &self.config.interface,
+            mtu_bytes: self.mtu_bytes,
+            grown_mtu: self.grown_mtu,
             listeners: self.replacement.listeners(),
         };
         let failure = self.gateway.hand_over(&state, &self.replacement.successor);

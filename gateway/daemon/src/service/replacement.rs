@@ -179,7 +179,7 @@ mod tests {
         let other = judge(true, "", "hand-over 999 with NET_ADMIN\n", "").unwrap_err();
         assert!(
             other.starts_with(
-                "it answers \"hand-over 999 with NET_ADMIN\" in place of \"hand-over 1 "
+                "it answers \"hand-over 999 with NET_ADMIN\" in place of \"hand-over 2 "
             ),
             "{other}"
         );

@@ -9,7 +9,7 @@ use strait_io::{Monitor, PeerStatus};
 use strait_plan::conncheck::Traffic;
 use strait_wg::PrivateKey;
 
-use crate::cluster::{ClusterEvent, ClusterSource, Observed};
+use crate::cluster::{ClusterEvent, ClusterSource, Observed, PathWatch};
 use crate::device_state::MissingPrefix;
 
 /// The source of configuration changes.
@@ -26,6 +26,22 @@ impl Source {
         match self {
             Self::File(_) => None,
             Self::Cluster(cluster) => Some(cluster.observed()),
+        }
+    }
+
+    /// What is known of the way to the other end, in a cluster.
+    pub(super) fn path_watch(&self) -> Option<PathWatch> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(cluster) => Some(cluster.path_watch()),
+        }
+    }
+
+    /// The gateway is draining.
+    pub(super) fn set_draining(&self) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_draining(),
         }
     }
 

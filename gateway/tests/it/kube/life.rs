@@ -1,7 +1,10 @@
 //! The life of a peering: it comes up, it changes, its API servers go away, it ends.
 
 use std::fs;
-use std::thread;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams};
@@ -13,6 +16,7 @@ use strait_lab::Layout;
 use strait_lab::Underlay;
 use strait_lab::traffic::{Amount, Ping, tcp};
 use strait_lab::wait_until;
+use strait_plan::conncheck::{MESSAGE_BYTES_MAX, PORT};
 use strait_wg::PrivateKey;
 
 use crate::harness::kernel::run;
@@ -388,6 +392,86 @@ fn the_device_grows_to_what_the_underlay_carries() {
     let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(50_000_000)).unwrap();
     assert!(bulk.is_intact, "{bulk:?}");
     peering.finish();
+}
+
+/// Its successor knows the MTU of the device, and whose it is: with a stock gateway the device shrinks again.
+#[test]
+fn a_replaced_gateway_knows_its_grown_device() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    wait_for_path_mtu(&peering, "1420", PATIENCE);
+    let resized = |fed: &Fed| fed.log("gateway").matches("the device has another MTU").count();
+    assert_eq!(resized(&peering.in_rome), 1);
+
+    peering.in_rome.signal("gateway", Signal::SIGUSR2);
+    wait_until("it was replaced", PATIENCE, || {
+        Ok(peering.in_rome.log("gateway").contains("took over from the previous program"))
+    })
+    .unwrap();
+    let mtu = || peering.in_rome.config()["settings"]["mtu"]["value"].clone();
+    wait_until("its successor answers", PATIENCE, || Ok(mtu() == 1420)).unwrap();
+    assert_eq!(resized(&peering.in_rome), 1, "the successor knows the MTU");
+
+    let stock = StockPeer::in_place_of_milan(&mut peering);
+    let is_stock = |fed: &Fed| {
+        let labels = [("peer", "milan")];
+        fed.metrics().value("strait_peer_silence_limit_seconds", &labels).is_none()
+    };
+    wait_until("the peer is a stock gateway", PATIENCE, || Ok(is_stock(&peering.in_rome))).unwrap();
+    wait_until("the device is small again", PATIENCE, || {
+        Ok(peering.in_rome.config()["settings"]["mtu"]["value"] == 1340)
+    })
+    .unwrap();
+    drop(stock);
+    peering.finish();
+}
+
+/// Answers the connection check in Milan as a stock gateway does: without the fields that it does not know.
+struct StockPeer {
+    is_over: Arc<AtomicBool>,
+    answering: Option<JoinHandle<()>>,
+}
+
+impl StockPeer {
+    fn in_place_of_milan(peering: &mut Peering) -> Self {
+        let mut flags = alone(peering.rome(), Mode::Server);
+        flags.push("--ping-enabled=false".to_owned());
+        peering.in_milan.stop("gateway");
+        peering.in_milan.start("gateway", &flags);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let answering = peering.milan().gateway.spawn(move || answer_as_stock(&ends)).unwrap();
+
+        Self { is_over, answering: Some(answering) }
+    }
+}
+
+impl Drop for StockPeer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(answering) = self.answering.take() {
+            let _ = answering.join();
+        }
+    }
+}
+
+fn answer_as_stock(is_over: &AtomicBool) {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    while !is_over.load(Ordering::Relaxed) {
+        let Ok((len, source)) = socket.recv_from(&mut buffer) else { continue };
+        let ping: Value = serde_json::from_slice(&buffer[..len]).unwrap();
+        let pong = json!({
+            "clusterID": ping["clusterID"], "msgType": "PONG", "timeStamp": ping["timeStamp"],
+        });
+        // The tunnel may have no session.
+        let _ = socket.send_to(pong.to_string().as_bytes(), source);
+    }
 }
 
 /// Until both gateways know it.

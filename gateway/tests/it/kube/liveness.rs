@@ -7,15 +7,17 @@
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use strait_lab::Layout;
 use strait_lab::now;
 use strait_lab::rate;
 use strait_lab::traffic::{Amount, Ping, tcp};
 use strait_lab::wait_until;
 
+use crate::harness::follower::Follower;
 use crate::harness::require::Need::{Root, Tun};
 use crate::harness::require::require;
-use crate::kube::fed::{Fed, Mode, PATIENCE, wait_for_ping};
+use crate::kube::fed::{Fed, HEALTH, Mode, PATIENCE, wait_for_ping};
 use crate::kube::peering::{Peering, alone};
 
 #[test]
@@ -63,6 +65,109 @@ fn a_killed_gateway_is_noticed_within_a_second() {
     peering.in_milan.start("gateway", &server);
     wait_for_ping(&peering.rome().pod, target);
     peering.finish();
+}
+
+#[test]
+fn a_gateway_without_its_peer_does_not_forward() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let target = peering.target();
+    let agent = Follower::start(&peering.rome().gateway, HEALTH);
+    agent.wait_for(true);
+    wait_for_silence_limit(&peering.in_rome);
+
+    // Dead without notice, while packets are sent.
+    let ping = Ping { interval: Duration::from_millis(10), ..Ping::new(target, 200) };
+    let ping = Ping { timeout: Duration::ZERO, ..ping };
+    let pinging = peering.rome().pod.spawn(move || ping.run_here()).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(agent.last(), Some(true));
+    peering.in_milan.kill("gateway");
+    let killed = now();
+    let took = agent.wait_for(false) - killed;
+    eprintln!("a killed peer: forwards is false after {took:?}");
+    assert!(took <= promised(400, 1_500), "{took:?}");
+    pinging.join().unwrap().unwrap();
+
+    // A new process forwards with its session, and not before.
+    peering.in_rome.kill("gateway");
+    peering.in_milan.start("gateway", &alone(peering.rome(), Mode::Server));
+    wait_until("the gateway is ready", PATIENCE, || Ok(peering.in_milan.is_ready())).unwrap();
+    let other_agent = Follower::start(&peering.milan().gateway, HEALTH);
+    other_agent.wait_for(false);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(other_agent.last(), Some(false));
+    peering.in_rome.start("gateway", &alone(peering.milan(), Mode::Client));
+    other_agent.wait_for(true);
+
+    wait_for_ping(&peering.rome().pod, target);
+    peering.finish();
+}
+
+#[test]
+fn both_ends_of_a_draining_gateway_say_so() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    for mode in [Mode::Client, Mode::Server] {
+        let Some(mut peering) = Peering::start(&Layout::equal(), mode) else {
+            return;
+        };
+        let target = peering.target();
+        let agents = [peering.rome(), peering.milan()]
+            .map(|cluster| Follower::start(&cluster.gateway, HEALTH));
+        for agent in &agents {
+            agent.wait_for(true);
+        }
+        wait_for_silence_limit(&peering.in_rome);
+        wait_for_silence_limit(&peering.in_milan);
+
+        let interval = Duration::from_millis(10);
+        let ping = Ping { interval, timeout: Duration::ZERO, ..Ping::new(target, 150) };
+        let pinging = peering.rome().pod.spawn(move || (now(), ping.run_here())).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let ending = peering.in_milan.take("gateway");
+        let asked = now();
+        ending.signal(Signal::SIGTERM).unwrap();
+        let [in_rome, in_milan] = [0, 1].map(|end: usize| agents[end].wait_for(false) - asked);
+        eprintln!("draining: {in_milan:?} to the agents here, {in_rome:?} to those of the peer");
+        assert!(in_rome.max(in_milan) <= promised(50, 1_000), "{in_rome:?}, {in_milan:?}");
+
+        // What still arrives is forwarded until agents have other routes.
+        let went_on = agents[1].wait_for_end() - asked;
+        assert!(went_on >= Duration::from_millis(450), "{went_on:?}");
+        let (begun, report) = pinging.join().unwrap();
+        let first_lost = report.unwrap().unanswered.first().copied().unwrap();
+        let first_lost = begun + interval * u32::try_from(first_lost).unwrap();
+        let carried = first_lost.saturating_duration_since(asked);
+        assert!(carried >= Duration::from_millis(400), "{carried:?} of {went_on:?}");
+
+        let mode = if mode == Mode::Client { Mode::Server } else { Mode::Client };
+        peering.in_milan.start("gateway", &alone(peering.rome(), mode));
+        agents[0].wait_for(true);
+        wait_for_ping(&peering.rome().pod, target);
+        drop(ending);
+        peering.finish();
+    }
+}
+
+/// Until the other gateway is known as one of Strait.
+fn wait_for_silence_limit(fed: &Fed) {
+    wait_until("the other gateway is known as one of Strait", PATIENCE, || {
+        Ok(value(fed, "strait_peer_silence_limit_seconds").is_some())
+    })
+    .unwrap();
+}
+
+/// In milliseconds: what is promised where figures are demanded, and what a busy machine must reach.
+fn promised(quiet: u64, busy: u64) -> Duration {
+    let is_demanded = std::env::var_os("STRAIT_FIGURES").is_some();
+
+    Duration::from_millis(if is_demanded { quiet } else { busy })
 }
 
 /// Traffic silence alone adds no probe. The manual has the figures.

@@ -222,6 +222,30 @@ proptest! {
         prop_assert!(world.report().suspicions > 0);
     }
 
+    /// From the last packet that has arrived.
+    #[test]
+    fn a_dead_end_is_suspected_within_350_ms(
+        program in any_program(),
+        round_trip in 0_u32..30,
+        lag in 0_u32..5,
+        uptime in 0_u32..3_000,
+    ) {
+        let mut world = World::connected(round_trip * MS);
+        world.lag = lag * MS;
+        world.program = program;
+        world.run(uptime * MS);
+        prop_assert!(!world.report().is_suspected);
+
+        world.is_alive = false;
+        let took = world.run_until(2 * SECOND, |world| world.report().is_suspected);
+        let since_arrival = world.round_trip + program.gap;
+        prop_assert!(took <= since_arrival + 355 * MS, "{:?}", took);
+
+        world.is_alive = true;
+        let took = world.run_until(SECOND, |world| !world.report().is_suspected);
+        prop_assert!(took <= 110 * MS + world.round_trip, "{:?}", took);
+    }
+
     #[test]
     fn packets_that_arrive_replace_quick_pings(
         gap in 1_u32..50,
@@ -308,6 +332,25 @@ proptest! {
         prop_assert!(silences <= 12 + 12, "{}", silences);
         prop_assert!(loss > 0.02 || silences <= 1, "{} at {}", silences, loss);
     }
+}
+
+/// Over all times of death between two looks at the traffic.
+#[test]
+fn suspicion_takes_300_ms_on_average() {
+    let times = (0_u32..100).map(|uptime| {
+        let mut world = World::connected(5 * MS);
+        world.program = Program { gap: 5 * MS, is_answered: true };
+        world.run(SECOND + uptime * MS);
+        world.is_alive = false;
+        world.run_until(SECOND, |world| world.report().is_suspected)
+    });
+    let times: Vec<_> = times.collect();
+
+    let mean = times.iter().sum::<Duration>() / 100;
+    let (shortest, longest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    eprintln!("suspected after {shortest:?} to {longest:?}, {mean:?} on average");
+    assert!(mean <= 305 * MS, "{mean:?}");
+    assert!(*longest <= 360 * MS, "{longest:?}");
 }
 
 #[test]
