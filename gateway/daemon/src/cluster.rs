@@ -25,13 +25,13 @@ mod settings;
 mod state;
 pub mod status_reporter;
 mod status_task;
+mod watches;
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use kube::Client;
-use kube::runtime::watcher;
 use remap::Prefix;
 use strait_api::identity::Identity;
 use strait_io::{PeerStatus, overlay};
@@ -51,13 +51,12 @@ use super::own_key::OwnKey;
 
 use applied::Applied;
 use connectivity::ConnectivityEvents;
-use fabric::{Fabric, FabricWatch};
+use fabric::Fabric;
 use leader_tasks::LeaderTasks;
 use leadership::{LeaderTerm, LeadershipTask};
-use object_watch::{Update, Watch};
-use overlay_nodes::OverlayNodes;
-use settings::{Check, Leadership, OverlayScope};
+use settings::{Check, Leadership};
 use state::StateFile;
+use watches::{Change, Watches};
 
 pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
@@ -113,11 +112,7 @@ fn keys(public_key: [u8; 32]) -> PeerKeys {
 
 /// Watches the objects of a gateway in a cluster, and reports on them.
 pub struct ClusterSource {
-    watch: Watch,
-    /// With an overlay.
-    overlay_nodes: Option<OverlayNodes>,
-    /// In place of Liqo's own containers.
-    fabric_watch: Option<FabricWatch>,
+    watches: Watches,
     scope: Scope,
     identity: Identity,
     own_key: OwnKey,
@@ -128,8 +123,6 @@ pub struct ClusterSource {
     found: Option<Objects>,
     /// Rules, routes and nodes, after the first complete list.
     fabric: Option<Fabric>,
-    /// Whether the last attempt to read those has failed.
-    is_fabric_unread: bool,
     /// The desired state, from objects or from before a restart; `None` if neither is known.
     desired: Option<Desired>,
     /// Whether the desired state must be computed again.
@@ -137,7 +130,6 @@ pub struct ClusterSource {
     state_file: Option<StateFile>,
     /// The refusals that were logged last.
     refused: Vec<String>,
-    is_reachable: bool,
     observed: Observed,
     /// Whether verdicts must be reported once they are applied.
     has_unreported_verdicts: bool,
@@ -182,14 +174,7 @@ impl ClusterSource {
         let saved = saved.filter(|_| settings.rules.is_none());
         let leadership =
             LeadershipTask::start(&settings.leadership, &client, identity, has_led, sender);
-        let watch = Watch::new(&client, &identity.namespace, &settings.scope);
-        let overlay_nodes = settings
-            .overlay
-            .map(|OverlayScope { node, vni }| OverlayNodes::new(&client, node, vni));
-        let fabric_watch = settings
-            .rules
-            .clone()
-            .map(|scope| FabricWatch::new(&client, &identity.namespace, scope));
+        let watches = Watches::start(settings, &client);
         let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
             Check::Off => Observed::unchecked(),
@@ -199,9 +184,7 @@ impl ClusterSource {
         };
 
         Self {
-            watch,
-            overlay_nodes,
-            fabric_watch,
+            watches,
             scope: settings.scope.clone(),
             identity: identity.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
@@ -209,12 +192,10 @@ impl ClusterSource {
             saved,
             found: None,
             fabric: None,
-            is_fabric_unread: false,
             desired: None,
             is_outdated: false,
             state_file,
             refused: Vec::new(),
-            is_reachable: true,
             observed,
             has_unreported_verdicts: false,
             missing: Vec::new(),
@@ -277,10 +258,14 @@ impl ClusterSource {
                     }
                     return ClusterEvent::Connectivity(event);
                 }
-                update = self.watch.next() => self.handle_update(update),
-                // An unreachable server is reported by the other watch.
-                Ok(nodes) = next_nodes(&mut self.overlay_nodes) => return ClusterEvent::Nodes(nodes),
-                fabric = next_fabric(&mut self.fabric_watch) => self.handle_fabric(fabric),
+                change = self.watches.next() => {
+                    match change {
+                        Change::Nodes(nodes) => return ClusterEvent::Nodes(nodes),
+                        Change::Objects(found) => self.found = Some(found),
+                        Change::Fabric(fabric) => self.fabric = Some(*fabric),
+                    }
+                    self.is_outdated = true;
+                }
                 Ok(()) = self.term.changed() => {
                     let term = *self.term.borrow_and_update();
                     if term.is_some() {
@@ -426,46 +411,9 @@ impl ClusterSource {
         has_successor
     }
 
-    /// Handles an update of the watch.
-    fn handle_update(&mut self, update: Update) {
-        match update {
-            Update::Unreachable(error) => {
-                if self.is_reachable {
-                    warn!(%error, "cannot reach the API server; the last known objects stay in force");
-                }
-                self.is_reachable = false;
-            }
-            Update::Objects(found) => {
-                if !self.is_reachable {
-                    info!("the API server answers again");
-                }
-                self.is_reachable = true;
-                self.found = Some(found);
-                self.is_outdated = true;
-            }
-        }
-    }
-
-    /// Handles rules, routes and nodes.
-    fn handle_fabric(&mut self, update: watcher::Result<Fabric>) {
-        match update {
-            // An unreachable server is reported by the other watch, but not a kind that this cluster does not have.
-            Err(error) => {
-                if self.is_reachable && !std::mem::replace(&mut self.is_fabric_unread, true) {
-                    warn!(%error, "cannot list the rules, routes and nodes of Liqo");
-                }
-            }
-            Ok(fabric) => {
-                self.is_fabric_unread = false;
-                self.fabric = Some(fabric);
-                self.is_outdated = true;
-            }
-        }
-    }
-
     /// Whether every object that configures this gateway was listed.
     fn is_listed(&self) -> bool {
-        self.found.is_some() && (self.fabric_watch.is_none() || self.fabric.is_some())
+        self.found.is_some() && (!self.watches.has_fabric() || self.fabric.is_some())
     }
 
     /// What to report about rules and routes.
@@ -484,11 +432,11 @@ impl ClusterSource {
             self.desired = self.saved.clone().map(|saved| Desired::of_requested(&scope, saved));
             return self.desired.clone();
         };
-        let desired = match (&self.fabric_watch, &self.fabric) {
-            (None, _) => Desired::new(&scope, found),
-            (Some(_), Some(fabric)) => Desired::with_rules(&scope, found, &fabric.lowered),
+        let desired = match (self.watches.has_fabric(), &self.fabric) {
+            (false, _) => Desired::new(&scope, found),
+            (true, Some(fabric)) => Desired::with_rules(&scope, found, &fabric.lowered),
             // Nothing is forwarded before the rules are known.
-            (Some(_), None) => return None,
+            (true, None) => return None,
         };
 
         self.has_unreported_verdicts = true;
@@ -521,21 +469,5 @@ impl ClusterSource {
         }
 
         scope
-    }
-}
-
-/// The next rules, routes and nodes; waits forever if others execute them. Cancel safe.
-async fn next_fabric(watch: &mut Option<FabricWatch>) -> watcher::Result<Fabric> {
-    match watch {
-        Some(watch) => watch.next().await,
-        None => pending().await,
-    }
-}
-
-/// The next nodes of an overlay; waits forever without one. Cancel safe.
-async fn next_nodes(nodes: &mut Option<OverlayNodes>) -> watcher::Result<Vec<overlay::Node>> {
-    match nodes {
-        Some(nodes) => nodes.next().await,
-        None => pending().await,
     }
 }

@@ -18,9 +18,10 @@ use crate::harness::require::require;
 use crate::kube::fed::{Mode, PATIENCE};
 use crate::kube::peering::Peering;
 
-/// Of every sample that Prometheus reads from a pod; `cluster` where it reads several clusters, `node` where
-/// the PodMonitor says so.
-const OF_THE_TARGET: [&str; 6] = ["cluster", "instance", "job", "namespace", "node", "pod"];
+/// Of every sample that Prometheus reads from a pod; `cluster` where it reads several clusters, `gateway` and `node` where
+/// the PodMonitor says so, `service` where a ServiceMonitor selects it.
+const OF_THE_TARGET: [&str; 8] =
+    ["cluster", "gateway", "instance", "job", "namespace", "node", "pod", "service"];
 
 /// Where the agent serves its pages.
 const AGENT: &str = "127.0.0.1:9483";
