@@ -122,7 +122,7 @@ pub async fn peers(
             connection: if is_alone {
                 of_cluster(&connections, id)
             } else {
-                connections.iter().find(|it| is_of(*it, &requested))
+                connections.iter().find(|it| is_of(it, &requested))
             },
             deployment: deployments.get(&(requested.namespace(), requested.name())),
         });

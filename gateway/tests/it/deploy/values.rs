@@ -237,6 +237,34 @@ fn gateway_replicas_elect_the_active_one() {
 }
 
 #[test]
+fn gateways_of_a_peering_prefer_different_nodes() {
+    let Some(tools) = Tools::find() else { return };
+    let rendered = tools.chart("liqo", &["--set=gateways.replicas=2"]);
+
+    for (kind, name) in [
+        ("WgGatewayServerTemplate", "wireguard-server"),
+        ("WgGatewayClientTemplate", "wireguard-client"),
+    ] {
+        let template = &rendered[&id(kind, "liqo", name)];
+        let pod = template.pointer("/spec/template/spec/deployment/spec/template").unwrap();
+        let avoided = pod
+            .pointer(
+                "/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0",
+            )
+            .and_then(|preferred| preferred.pointer("/podAffinityTerm/labelSelector"))
+            .unwrap();
+        let own = &pod["metadata"]["labels"];
+        for (label, value) in avoided["matchLabels"].as_object().unwrap() {
+            assert_eq!(own[label], *value, "others of the same kind are avoided");
+        }
+        // Its own former pod and its replicas are not: these are spread by a constraint.
+        let others = &avoided["matchExpressions"][0];
+        assert_eq!(others["operator"], "NotIn");
+        assert_eq!(others["values"], json!([own[others["key"].as_str().unwrap()]]));
+    }
+}
+
+#[test]
 fn an_overlay_edge_needs_no_privilege() {
     let Some(tools) = Tools::find() else { return };
 
