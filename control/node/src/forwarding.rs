@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use ipnet::IpNet;
 use remap::Prefix;
 use strait_api::vxlan;
 
@@ -170,6 +169,12 @@ pub(super) fn desired(
             (Some((paths, target)), _) => (paths, Some(target)),
             (None, Some(before)) => {
                 keep_next_hops(&before, device, found, &mut wanted.state);
+                for (part, target) in found.parts(net) {
+                    if let Some(target) = may_go_on(plan, *prefix, target) {
+                        keep_next_hops(&target, device, found, &mut wanted.state);
+                        wanted.state.routes.insert(RouteKey::of(part), target);
+                    }
+                }
                 ([Path::Former].into(), Some(before))
             }
             (None, None) => ([Path::Unreachable].into(), None),
@@ -198,15 +203,10 @@ pub(super) fn desired(
         let State { routes, rules, neighbours, forwarding } = found.clone();
         let state = &mut wanted.state;
         state.rules.extend(rules);
-        // A part of a prefix that a gateway does not carry any more has no last resort.
-        let is_part = |net: &IpNet| !routes.contains_key(&RouteKey::of_last_resort(*net));
-        let is_planned = |net: &IpNet| {
-            plan.hops
-                .keys()
-                .map(Prefix::to_net)
-                .any(|prefix| prefix == *net || (is_part(net) && prefix.contains(net)))
-        };
-        for (key, target) in routes.iter().filter(|(key, _)| !is_planned(&key.prefix)) {
+        let planned: BTreeSet<_> = plan.hops.keys().map(Prefix::to_net).collect();
+        let parts = planned.iter().flat_map(|net| found.parts(*net)).map(|(part, _)| part);
+        let planned: BTreeSet<_> = planned.iter().copied().chain(parts).collect();
+        for (key, target) in routes.iter().filter(|(key, _)| !planned.contains(&key.prefix)) {
             state.routes.extend(kept(target, &plan.other_places).map(|target| (*key, target)));
         }
         for (ip, mac) in neighbours {

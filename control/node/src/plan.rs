@@ -12,7 +12,8 @@
 //!
 //! - The same objects in any order make the same plan.
 //! - All nodes plan for the same prefixes, and where gateways say the same to all of them, for the same gateways.
-//! - A node that runs one of the gateways that a prefix is routed to sends to no other node.
+//! - A node that runs one of the gateways that a prefix is routed to sends to no other node, except for the parts that only
+//!   a gateway there carries.
 //! - No prefix of a plan holds an address of a node or of a pod of this cluster.
 //! - A prefix stays in the plan while its `Configuration` is there, with a gateway or without.
 //! - A former next hop is kept only while a pod of the gateway has that address: a pod that gets the address later must
@@ -144,6 +145,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
     plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
     let mut configurations: Vec<_> = objects.configurations.iter().collect();
     configurations.sort_by_cached_key(|listed| ObjectName::of(&***listed));
+    let mut owners_of_parts = Vec::new();
     for listed in configurations {
         let object = ObjectName::of(&**listed);
         match &listed.0 {
@@ -161,10 +163,9 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                     }
                     plan.problems.extend(hops.problems);
                     plan.hops.insert(prefix, hops.used);
-                    for (part, hops) in hops.of_parts {
-                        plan.hops_of_parts.insert(part, hops);
-                        plan.owners.entry(part).or_insert_with(|| object.clone());
-                    }
+                    owners_of_parts
+                        .extend(hops.of_parts.keys().map(|part| (*part, object.clone())));
+                    plan.hops_of_parts.extend(hops.of_parts);
                     plan.reserve.insert(prefix, hops.all);
                     plan.places.insert(prefix, gateways.places(configuration, own, &plan));
                     plan.owners.insert(prefix, object.clone());
@@ -179,6 +180,10 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                 plan.problems.push(Problem::Malformed { object, cause: invalid.error.clone() });
             }
         }
+    }
+
+    for (part, object) in owners_of_parts {
+        plan.owners.entry(part).or_insert(object);
     }
 
     plan

@@ -108,6 +108,17 @@ impl State {
         self.routes.get(&RouteKey::of(prefix))
     }
 
+    /// The parts of `prefix` that have a route of their own: with a next hop, and without a last resort.
+    pub(super) fn parts(&self, prefix: IpNet) -> impl Iterator<Item = (IpNet, &Target)> {
+        let is_part = move |part: IpNet| {
+            let last_resort = RouteKey::of_last_resort(part);
+            part != prefix && prefix.contains(&part) && !self.routes.contains_key(&last_resort)
+        };
+        let routes = self.routes.iter().map(|(key, target)| (key.prefix, target));
+
+        routes.filter(move |(part, _)| is_part(*part))
+    }
+
     /// Adds a route, or another next hop of it.
     pub(super) fn add_route(&mut self, key: RouteKey, target: Target) {
         match (self.routes.get_mut(&key), target) {

@@ -1,5 +1,6 @@
 //! Node 1 and a gateway on it, on a neighbour (2), or behind a router (3).
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
@@ -189,6 +190,10 @@ fn a_part_has_a_route_without_last_resort() {
     assert_eq!(wanted.state.route(net(part)), Some(&via("172.18.2.1", UPLINK)));
     assert_eq!(wanted.state.routes.len(), 3);
     assert_eq!(wanted.paths.len(), 1, "it is no prefix of its own");
+    // While no gateway is known to forward, all stays as it is.
+    let waiting = plan(&[(whole, former())]);
+    let (_, waiting) = forwarded(&waiting, &view(), Vxlan::Auto, &wanted.state);
+    assert_eq!(waiting.state, wanted.state);
     // It goes with its gateway, also while another object cannot be read.
     let stopped = Plan { is_complete: false, ..plan(&[(whole, both)]) };
     let (_, left) = forwarded(&stopped, &view(), Vxlan::Auto, &wanted.state);

@@ -159,7 +159,7 @@ async fn an_ended_process_is_noticed_at_once() {
     drop((listener, stream));
     assert!(!next(&mut watch, &endpoint).await.forwards);
     let took = since.elapsed();
-    assert!(took < REOPENED_WITHIN + Duration::from_millis(50), "{took:?}");
+    assert!(took < SILENCE_MAX, "{took:?}");
 }
 
 /// The kernel accepts connections for a process that hangs.
@@ -228,7 +228,7 @@ async fn a_gone_pod_is_asked_no_more() {
 
     watch.follow(&[stays.endpoint.clone()].into());
 
-    assert_eq!(watch.forwarding().into_keys().collect::<Vec<_>>(), [stays.endpoint.clone()]);
+    assert!(watch.forwarding().keys().eq([&stays.endpoint]));
     let end = timeout(PATIENCE, closed.read_u8()).await.unwrap();
     assert!(end.is_err(), "the connection is closed");
     chunk(&mut stream, DOWN).await.unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use rtnetlink::packet_route::link::InfoVxlan;
@@ -110,9 +110,9 @@ fn own_destinations_reach_their_gateway_from_all_nodes() {
         })
     };
     for node in 1..=3 {
-        for number in 0..2 {
+        for (number, own) in OWN.iter().enumerate() {
             let is_led = || Ok(reached(node, number) == Some(vec![number]));
-            let name = format!("{} is reached from node {node}", OWN[number]);
+            let name = format!("{own} is reached from node {node}");
             wait_until(name, PATIENCE, is_led)
                 .unwrap_or_else(|error| panic!("{error}\n{}", world.log(node)));
         }
@@ -246,16 +246,10 @@ fn carriers(world: &World, node: usize) -> [Vec<usize>; 2] {
 }
 
 fn wait_until_carried_by(world: &World, node: usize, expected: &[usize]) {
-    let since = Instant::now();
-    loop {
-        let carriers = carriers(world, node);
-        if carriers.iter().all(|carriers| carriers == expected) {
-            return;
-        }
-        let is_late = since.elapsed() > PATIENCE;
-        assert!(!is_late, "node {node}: {carriers:?}\n{}", world.log(node));
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until(format!("node-{node} sends by {expected:?}"), PATIENCE, || {
+        Ok(carriers(world, node).iter().all(|carriers| carriers == expected))
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", world.log(node)));
 }
 
 /// The echo requests that a gateway has got, of IPv4 and IPv6.
