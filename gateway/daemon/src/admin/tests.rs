@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 use strait_host::http::{Admin, LineStreams, Site as _};
 use strait_host::logging::LogFormat;
@@ -352,6 +353,35 @@ fn agents_displace_neither_scrapes_nor_each_other() {
         Ok(server.follow().head().starts_with("HTTP/1.1 200 "))
     })
     .unwrap();
+}
+
+#[test]
+fn two_hundred_agents_cost_little() {
+    const TIME: Duration = Duration::from_secs(3);
+    let server = Server::start(true);
+    let mut agents: Vec<_> = (0..200).map(|_| server.follow()).collect();
+    for agent in &mut agents {
+        agent.head();
+    }
+
+    // The agents do not read meanwhile: the kernel keeps thirty lines for each.
+    let before = processor_time();
+    thread::sleep(TIME);
+    let used = processor_time() - before;
+
+    let share = used.as_secs_f64() / TIME.as_secs_f64();
+    eprintln!("200 agents use {:.1} % of a processor", share * 100.0);
+    assert!(share < 0.25, "{share}");
+    for agent in &mut agents {
+        for _ in 0..20 {
+            agent.line();
+        }
+    }
+}
+
+/// Of all threads of this process.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
 
 /// Bytes that the kernel of a client that does not read has accepted do not count.
