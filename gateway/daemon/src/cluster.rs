@@ -26,6 +26,7 @@ mod state;
 pub mod status_reporter;
 mod status_task;
 mod watches;
+mod within;
 
 use std::future::ready;
 use std::os::unix::net::UnixDatagram;
@@ -39,13 +40,12 @@ use strait_kube::election::{self, ProbedPathMtu};
 use strait_plan::Desired;
 use strait_plan::conditions::{self, Verdict};
 use strait_plan::objects::{Objects, Requested, Scope};
-use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
+use strait_wg::PrivateKey;
 use tokio::select;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::config::{Config, Endpoint, Origin};
+use super::config::{Endpoint, Origin};
 use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
@@ -63,6 +63,7 @@ pub use observed::Observed;
 pub(crate) use path_watch::PathWatch;
 pub(crate) use probe::TrafficSource;
 pub use settings::Settings;
+pub(crate) use within::within;
 
 /// An event for the control loop of a gateway in a cluster.
 pub(crate) enum ClusterEvent {
@@ -82,32 +83,6 @@ pub(crate) enum ClusterEvent {
     Connectivity(ConnectivityEvent),
     /// The nodes of the overlay have changed.
     Nodes(Vec<overlay::Node>),
-}
-
-/// Returns `config` with the desired peers, the prefixes of this cluster, and `nodes` if there are new ones.
-pub(crate) fn within(
-    desired: Desired,
-    nodes: Option<Vec<overlay::Node>>,
-    config: &Config,
-) -> Config {
-    let Desired { peers, cluster, table, .. } = desired;
-    let object = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
-    let origins = ["pod_cidrs", "masquerade"]
-        .into_iter()
-        .fold(config.origins.clone(), |origins, key| origins.with(key, object.clone()));
-    let peers = peers.into_iter().map(|peer| peer.map_keys(keys)).collect();
-
-    let overlay = config.overlay.clone().map(|overlay| match nodes {
-        Some(nodes) => overlay::Settings { nodes, ..overlay },
-        None => overlay,
-    });
-
-    Config { overlay, peers, cluster, table, origins, ..config.clone() }
-}
-
-/// Objects have no preshared keys.
-fn keys(public_key: [u8; 32]) -> PeerKeys {
-    PeerKeys { public_key: PublicKey::from_bytes(public_key), preshared_key: None }
 }
 
 /// Watches the objects of a gateway in a cluster, and reports on them.

@@ -49,12 +49,12 @@ impl StatusBoard {
         &self.0.forwarding
     }
 
-    /// Whether the device carries packets, and the gateway does not drain.
+    /// Whether the device carries packets, as far as is known, and the gateway does not drain.
     pub(crate) fn can_forward(&self) -> bool {
         let device = self.device();
         let carries = |device: &DeviceState| device.is_up && !device.carries_nothing();
 
-        device.as_deref().is_some_and(carries) && !self.0.is_draining.load(Ordering::Acquire)
+        device.as_deref().is_none_or(carries) && !self.0.is_draining.load(Ordering::Acquire)
     }
 
     /// Sets the configuration that was applied.
