@@ -40,6 +40,8 @@ pub(super) struct Context {
     /// The kinds that templates make; they are watched.
     pub(super) children: watch::Sender<HashMap<GroupVersionKind, ApiResource>>,
     pub(super) secrets: Secrets,
+    /// Held while a Deployment changes: one gateway of a peering is replaced at a time.
+    pub(super) rollouts: tokio::sync::Mutex<()>,
     /// By kind and label selector.
     caches: Mutex<HashMap<(GroupVersionKind, String), Arc<Cache>>>,
     /// The tasks that keep the caches up to date.
@@ -80,6 +82,7 @@ impl Context {
             client,
             settings,
             secrets,
+            rollouts: tokio::sync::Mutex::default(),
             templates: Mutex::default(),
             children: watch::Sender::default(),
             caches: Mutex::new(HashMap::from([known])),

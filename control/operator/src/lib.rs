@@ -38,6 +38,7 @@ mod masquerade_address;
 mod problem;
 mod queue;
 mod render;
+mod rollout;
 mod run;
 mod service_of_ip;
 pub mod template;

@@ -15,6 +15,7 @@ use strait_api::identity::Mode;
 use strait_api::labels::{GATEWAY_NAME, GATEWAY_NAMESPACE, GENERATION, REMOTE_CLUSTER_ID};
 use strait_kube::finalizer;
 use strait_kube::within::is_within;
+use tracing::debug;
 
 use super::apply::{Applied, annotate, api, apply, apply_status, delete};
 use super::context::Context;
@@ -22,6 +23,7 @@ use super::endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
 use super::keys::{self, Holder};
 use super::kind::{OwnedKind, WireGuard, all_equal};
 use super::problem::Problem;
+use super::rollout;
 use super::workload::{Site, Workload, workload};
 
 /// Keeps a gateway until its ClusterRoleBinding, which no namespaced object can own, is deleted.
@@ -143,12 +145,27 @@ async fn deploy<K: WireGuard>(
     wanted: Value,
 ) -> Result<(), Problem> {
     let name = name_of(&wanted);
+    let _turn = context.rollouts.lock().await;
+    let waits = rollout::waits_for(context, namespace, &gateway_name(&wanted), &wanted).await;
+    if let Some(other) = waits.map_err(Problem::failed_to("read the other gateways"))? {
+        // The pods of the other one cause another round.
+        debug!(gateway = name, other, "another gateway is being replaced; this one waits");
+        return Ok(());
+    }
     let applied = put_or_replace::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;
     if applied == Applied::Created {
         context.report(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
     }
 
     Ok(())
+}
+
+/// The gateway that a Deployment is for, as in its labels.
+fn gateway_name(deployment: &Value) -> String {
+    let labels = deployment.pointer("/metadata/labels");
+    let name = labels.and_then(|labels| labels.get(GATEWAY_NAME)).and_then(Value::as_str);
+
+    name.unwrap_or_default().to_owned()
 }
 
 /// Applies the objects that metrics need, and deletes those that are no longer requested.

@@ -169,8 +169,8 @@ fn ask<'a>(
 ) -> Result<Session<'a>, CommandError> {
     let Surplus { servers, clients } = &found.surplus;
     let mut session = session;
-    if !found.is_reversed && !(servers.is_empty() && clients.is_empty()) {
-        let names: BTreeSet<_> = servers.iter().chain(clients).map(String::as_str).collect();
+    let names: BTreeSet<_> = servers.iter().chain(clients).map(String::as_str).collect();
+    if !names.is_empty() && !found.is_reversed {
         let names: Vec<_> = names.into_iter().collect();
         let warning = format!(
             "Gateways {} would be deleted; connections of nodes that they carry end.",
