@@ -2,10 +2,13 @@
 //!
 //! A pod template that does not work stops at the first gateway.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use strait_api::labels::{COMPONENT, GATEWAY_NAME};
 use strait_kube::within::is_within;
@@ -43,9 +46,9 @@ pub(super) async fn waits_for(
     Ok(in_rollout(gateway, &parsed(deployments.items), &parsed(pods.items)))
 }
 
-fn parsed<K: serde::de::DeserializeOwned + kube::Resource>(objects: Vec<DynamicObject>) -> Vec<K>
+fn parsed<K>(objects: Vec<DynamicObject>) -> Vec<K>
 where
-    K: Clone + std::fmt::Debug,
+    K: Resource + Clone + Debug + DeserializeOwned,
 {
     objects.into_iter().filter_map(|object| object.try_parse().ok()).collect()
 }

@@ -145,6 +145,6 @@ mod tests {
             woken.push(client.has_changed().unwrap().then(|| client.borrow_and_update().clone()));
         }
 
-        assert_eq!(woken, [None, None, Some(does.clone()), None, Some(does_not.clone())]);
+        assert_eq!(woken, [None, None, Some(does), None, Some(does_not)]);
     }
 }

@@ -317,7 +317,6 @@ fn agents_follow_whether_the_gateway_forwards() {
     let told = crate::service::now();
     let expected = r#"{"forwards":false,"own_destinations":["10.81.0.1/32"]}"#;
     while agent.line() != expected {}
-    eprintln!("an agent learns of a change after {:?}", told.elapsed());
     assert!(told.elapsed() < 10 * LineStreams::REPEAT, "{:?}", told.elapsed());
     assert!(server.board.forwarding().is_followed());
     drop(agent);
@@ -373,7 +372,6 @@ fn two_hundred_agents_cost_little() {
     let used = processor_time() - before;
 
     let share = used.as_secs_f64() / TIME.as_secs_f64();
-    eprintln!("200 agents use {:.1} % of a processor", share * 100.0);
     assert!(share < 0.25, "{share}");
     for agent in &mut agents {
         for _ in 0..20 {

@@ -347,8 +347,7 @@ fn suspicion_takes_300_ms_on_average() {
     let times: Vec<_> = times.collect();
 
     let mean = times.iter().sum::<Duration>() / 100;
-    let (shortest, longest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
-    eprintln!("suspected after {shortest:?} to {longest:?}, {mean:?} on average");
+    let longest = times.iter().max().unwrap();
     assert!(mean <= 305 * MS, "{mean:?}");
     assert!(*longest <= 360 * MS, "{longest:?}");
 }
