@@ -326,25 +326,31 @@ fn agents_follow_whether_the_gateway_forwards() {
     .unwrap();
 }
 
-/// More agents than the port has connections for others.
+/// More agents than the port has connections for others; an idle one is closed after ten seconds in any case.
 #[test]
 fn agents_displace_neither_scrapes_nor_each_other() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     let server = Server::start(true);
     let idle = TcpStream::connect(server.address).unwrap();
-    let mut agents: Vec<_> = (0..LineStreams::MAX).map(|_| server.follow()).collect();
-    for agent in &mut agents {
-        assert!(agent.head().starts_with("HTTP/1.1 200 "));
-    }
+    let mut agents = Vec::with_capacity(LineStreams::MAX);
+    let follow = |agents: &mut Vec<_>, count| {
+        for _ in agents.len()..count {
+            let mut agent = server.follow();
+            assert!(agent.head().starts_with("HTTP/1.1 200 "));
+            agents.push(agent);
+        }
+    };
+    follow(&mut agents, 300);
+    idle.set_nonblocking(true).unwrap();
+    let kind = idle.peek(&mut [0]).unwrap_err().kind();
+    assert_eq!(kind, io::ErrorKind::WouldBlock, "it is still open");
+    follow(&mut agents, LineStreams::MAX);
 
     let refused = server.request("GET /forwarding HTTP/1.1");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.ends_with("1024 clients follow this page: close some of them\n"), "{refused}");
     assert!(server.request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
-    idle.set_nonblocking(true).unwrap();
-    let kind = idle.peek(&mut [0]).unwrap_err().kind();
-    assert_eq!(kind, io::ErrorKind::WouldBlock, "it is still open");
     server.board.forwarding().publish(forwards(true));
     for agent in &mut agents {
         while !agent.line().contains("true") {}

@@ -245,7 +245,7 @@ fn flows_survive_gateways_that_end_and_die() {
 }
 
 #[test]
-fn flows_over_an_overlay_survive_too() {
+fn flows_survive_gateways_with_an_overlay() {
     let Some(_turn) = require(&[Root, Tun, Tool("nft"), Tool("setpriv")]) else {
         return;
     };
