@@ -7,10 +7,10 @@ from checks.replicas import kill, wait_for_replicas
 from checks.upgrade import gateways, use_other_image
 from lab.outage import none_lost, outage_of
 from lab.report import check
-from lab.shell import Failed, require, wait_until
+from lab.shell import require, wait_until
 from lab.traffic import throughput
 from lab.ways import NAME, carrier, counterpart
-from lab.world import NAMESPACE, workload
+from lab.world import workload
 
 GATEWAYS = 2
 
@@ -114,12 +114,14 @@ def crossing(world, node):
     for name in names:
         wait_until(f"{name} is ready", lambda name=name: world.pod(rome, name).is_ready)
     there = {pod.item["metadata"]["labels"][NAME] for pod in gateways(rome, milan) if pod.node is node}
-    for name in names:
+
+    def is_crossing(name):
         back = world.target(milan, rome, name)
         pod = carrier(milan, gateways(milan, rome), world.pod(milan), back)
-        if counterpart(pod, milan, rome) in there:
-            return name
-    raise Failed(f"no replies to the pods {names} in {NAMESPACE} come through {there}")
+        return counterpart(pod, milan, rome) in there
+    # After a reboot the gateway may not forward yet.
+    return wait_until(f"replies to one of {names} come through {there}",
+                      lambda: next(filter(is_crossing, names), None))
 
 
 @check("an upgrade replaces two gateways", is_quick=False)
