@@ -172,14 +172,14 @@ impl Agent {
         if !before.refused.is_empty() && refused.is_empty() {
             info!("the kernel is in the desired state again");
         }
-        let [forwarding, silent] = [true, false].map(|forwards| {
+        let [forwarding, not_forwarding] = [true, false].map(|forwards| {
             objects.forwarding.values().filter(|state| state.forwards == forwards).count()
         });
         let failed = u64::try_from(refused.len()).unwrap_or(u64::MAX);
         self.report.send_replace(Report {
             is_listed: true,
             paths: wanted.paths.into_values().flatten().collect(),
-            gateways: Gateways { forwarding, silent },
+            gateways: Gateways { forwarding, not_forwarding },
             problems,
             refused,
             changed: before.changed.saturating_add(changed),

@@ -39,8 +39,8 @@ pub(super) struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gateways {
     pub(super) forwarding: usize,
-    /// Those that do not forward, or do not answer.
-    pub(super) silent: usize,
+    /// Those that say that they do not, and those that do not answer.
+    pub(super) not_forwarding: usize,
 }
 
 /// All pages.
@@ -129,8 +129,8 @@ impl Collector for Scrape {
             None,
             MetricType::Gauge,
         )?;
-        let Gateways { forwarding, silent } = report.gateways;
-        for (forwards, number) in [("true", forwarding), ("false", silent)] {
+        let Gateways { forwarding, not_forwarding } = report.gateways;
+        for (forwards, number) in [("true", forwarding), ("false", not_forwarding)] {
             let gauge = ConstGauge::new(count(number));
             gauge.encode(gateways.encode_family(&[("forwards", forwards)])?)?;
         }

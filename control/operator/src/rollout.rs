@@ -2,12 +2,13 @@
 //!
 //! A pod template that does not work stops at the first gateway.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use strait_api::labels::{COMPONENT, GATEWAY_NAME};
@@ -53,24 +54,22 @@ where
     objects.into_iter().filter_map(|object| object.try_parse().ok()).collect()
 }
 
-/// A gateway in rollout other than `own`, if `own` itself is complete. Its former pod has to be gone: it hands over until then.
+/// A gateway in rollout other than `own`, if `own` itself is complete. The former pod of one has to be gone: it hands over
+/// until then.
 fn in_rollout(own: &str, deployments: &[Deployment], pods: &[Pod]) -> Option<String> {
-    let gateway_of = |labels: Option<&String>| labels.cloned().unwrap_or_default();
-    let is_own = |gateway: &String| gateway == own;
-    let mut incomplete = deployments
-        .iter()
-        .filter(|deployment| !is_complete(deployment))
-        .map(|deployment| gateway_of(deployment.labels().get(GATEWAY_NAME)));
-    let ending = pods
-        .iter()
-        .filter(|pod| pod.meta().deletion_timestamp.is_some())
-        .map(|pod| gateway_of(pod.labels().get(GATEWAY_NAME)))
-        .filter(|gateway| !is_own(gateway));
-    if incomplete.clone().any(|gateway| is_own(&gateway)) {
+    let incomplete = deployments.iter().filter(|deployment| !is_complete(deployment));
+    let incomplete: BTreeSet<_> = incomplete.filter_map(gateway_of).collect();
+    if incomplete.contains(own) {
         return None;
     }
+    let ending = pods.iter().filter(|pod| pod.meta().deletion_timestamp.is_some());
+    let ending = ending.filter_map(gateway_of).filter(|gateway| *gateway != own);
 
-    incomplete.by_ref().chain(ending).min()
+    incomplete.into_iter().chain(ending).min().map(str::to_owned)
+}
+
+fn gateway_of(object: &impl Resource) -> Option<&str> {
+    object.meta().labels.as_ref()?.get(GATEWAY_NAME).map(String::as_str)
 }
 
 /// Whether all replicas are of the current template and ready.

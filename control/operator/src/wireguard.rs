@@ -15,7 +15,6 @@ use strait_api::identity::Mode;
 use strait_api::labels::{GATEWAY_NAME, GATEWAY_NAMESPACE, GENERATION, REMOTE_CLUSTER_ID};
 use strait_kube::finalizer;
 use strait_kube::within::is_within;
-use tracing::debug;
 
 use super::apply::{Applied, annotate, api, apply, apply_status, delete};
 use super::context::Context;
@@ -148,8 +147,9 @@ async fn deploy<K: WireGuard>(
     let _turn = context.rollouts.lock().await;
     let waits = rollout::waits_for(context, namespace, &gateway_name(&wanted), &wanted).await;
     if let Some(other) = waits.map_err(Problem::failed_to("read the other gateways"))? {
+        let note = format!("gateway {other} is being replaced; {name} is changed after that");
+        context.report(gateway, "RolloutWaits", note).await;
         // The pods of the other one cause another round.
-        debug!(gateway = name, other, "another gateway is being replaced; this one waits");
         return Ok(());
     }
     let applied = put_or_replace::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;

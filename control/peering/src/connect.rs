@@ -47,7 +47,7 @@ pub(super) use gateways::{
     client_of, endpoint, is_server_ready, ready, server_of, until_addressed,
 };
 pub(super) use links::{established, to_object};
-pub(super) use pairs::{GatewayPair, Surplus, numbered};
+pub(super) use pairs::{GatewayPair, Surplus, index_of, numbered};
 pub(super) use rollout::{Requested, until_rolled_out};
 
 /// The line of Liqo's documentation on a cluster whose id is known.

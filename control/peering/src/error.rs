@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX};
 use strait_ipam::DryRunError;
 
 use super::{PrefixesError, Side};
@@ -113,7 +114,8 @@ pub enum CommandError {
     LongName { side: Side, kind: String, name: String, longest: usize },
     /// A gateway has a label of ours with a wrong value.
     #[error(
-        "{side}{kind} {name:?} has the label strait.io/gateway-index={found:?}: write its index among the gateways of the peering, 0 to 7, or remove the label of the first one"
+        "{side}{kind} {name:?} has the label {GATEWAY_INDEX}={found:?}: write its index among the gateways of the peering, 0 to {}, or remove the label of the first one",
+        GATEWAYS_MAX - 1
     )]
     GatewayIndex { side: Side, kind: String, name: String, found: String },
     /// Which keys are meant is not defined.

@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::ListParams;
-use kube::{Resource, ResourceExt as _};
 use strait_api::identity::Mode;
-use strait_api::labels::{GATEWAY_INDEX, GATEWAYS_MAX, REMOTE_CLUSTER_ID, gateway_index};
+use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::public_key::KEY_BYTES;
 use strait_api::{GatewayClient, GatewayServer};
+
+use super::connect::{index_of, numbered, to_object};
 
 use super::context::{PeeringSide, own_id};
 use super::{ClusterContext, CommandError, Format, Session, builders, keys, write};
@@ -45,12 +46,8 @@ pub async fn generate(
         }
         Generate::PublicKey { mode, name } => {
             let (key, index) = key(end, *mode, name).await?;
-            let name = if index == 0 { id.clone() } else { format!("{id}-{index}") };
-            let mut object = builders::public_key(&name, None, &id, key, None);
-            if index > 0 {
-                object.labels_mut().insert(GATEWAY_INDEX.to_owned(), index.to_string());
-            }
-            write::text(&object, format)
+            let object = builders::public_key(&numbered(&id, index), None, &id, key, None);
+            write::text(&builders::with_index(object, index), format)
         }
     };
 
@@ -90,7 +87,7 @@ struct Gateway {
     uid: Option<String>,
     /// Its number among those of the peering.
     index: u8,
-    /// The reference to its Secret in its status.
+    /// The reference to its Secret in its status, else in its spec.
     reference: Option<ObjectReference>,
 }
 
@@ -101,16 +98,20 @@ async fn gateway(end: &PeeringSide<'_>, mode: Mode, name: &str) -> Result<Gatewa
             let api = end.api::<GatewayServer>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
             found.map(|server| {
-                let index = index(&server);
-                (server.metadata, index, server.status.and_then(|status| status.secret_ref))
+                let index = index_of(end.side, &server);
+                let named = server.spec.secret_ref.as_ref().map(to_object);
+                let reference = server.status.and_then(|status| status.secret_ref).or(named);
+                (server.metadata, index, reference)
             })
         }
         Mode::Client => {
             let api = end.api::<GatewayClient>();
             let found = end.call(&doing, async || api.get_opt(name).await).await?;
             found.map(|client| {
-                let index = index(&client);
-                (client.metadata, index, client.status.and_then(|status| status.secret_ref))
+                let index = index_of(end.side, &client);
+                let named = client.spec.secret_ref.as_ref().map(to_object);
+                let reference = client.status.and_then(|status| status.secret_ref).or(named);
+                (client.metadata, index, reference)
             })
         }
     };
@@ -125,17 +126,4 @@ async fn gateway(end: &PeeringSide<'_>, mode: Mode, name: &str) -> Result<Gatewa
     let other = metadata.labels.and_then(|mut labels| labels.remove(REMOTE_CLUSTER_ID));
 
     Ok(Gateway { other: other.unwrap_or_default(), uid: metadata.uid, index: index?, reference })
-}
-
-fn index<K: Resource<DynamicType = ()>>(gateway: &K) -> Result<u8, CommandError> {
-    gateway_index(gateway).map_err(|found| {
-        let namespace = gateway.namespace().unwrap_or_default();
-        CommandError::Malformed {
-            what: format!("{} {namespace}/{}", K::kind(&()), gateway.name_any()),
-            error_text: format!(
-                "its label {GATEWAY_INDEX} is {found:?}: write its number among the gateways of the peering, 0 to {}, or remove the label of the first one",
-                GATEWAYS_MAX - 1
-            ),
-        }
-    })
 }

@@ -25,7 +25,7 @@ const PAGE: &str = "/forwarding";
 /// A pod that does not answer at once is not there.
 const CONNECT_MAX: Duration = Duration::from_millis(200);
 
-/// More than eight gateways of a peering have to say.
+/// A line of a gateway has some hundred bytes: a state and two prefixes.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Why a gateway says nothing.

@@ -82,6 +82,17 @@ async fn repeat(stream: &mut TcpStream, line: &str, times: usize) {
     }
 }
 
+/// A gateway that has said that it forwards, the watch that follows it, and their connection.
+async fn followed() -> (Gateway, GatewayWatch, TcpStream) {
+    let gateway = Gateway::new().await;
+    let mut watch = GatewayWatch::new();
+    watch.follow(&[gateway.endpoint.clone()].into());
+    let stream = gateway.answer(UP).await;
+    assert!(next(&mut watch, &gateway.endpoint).await.forwards);
+
+    (gateway, watch, stream)
+}
+
 #[tokio::test]
 async fn each_changed_line_is_published_once() {
     let gateway = Gateway::new().await;
@@ -107,11 +118,7 @@ async fn each_changed_line_is_published_once() {
 
 #[tokio::test]
 async fn a_silent_gateway_does_not_forward() {
-    let gateway = Gateway::new().await;
-    let mut watch = GatewayWatch::new();
-    watch.follow(&[gateway.endpoint.clone()].into());
-    let _silent = gateway.answer(UP).await;
-    assert!(next(&mut watch, &gateway.endpoint).await.forwards);
+    let (gateway, mut watch, _silent) = followed().await;
 
     let since = Instant::now();
     assert!(!next(&mut watch, &gateway.endpoint).await.forwards);
@@ -125,11 +132,7 @@ async fn a_silent_gateway_does_not_forward() {
 
 #[tokio::test]
 async fn a_connection_that_is_reopened_changes_nothing() {
-    let gateway = Gateway::new().await;
-    let mut watch = GatewayWatch::new();
-    watch.follow(&[gateway.endpoint.clone()].into());
-    let mut stream = gateway.answer(UP).await;
-    assert!(next(&mut watch, &gateway.endpoint).await.forwards);
+    let (gateway, mut watch, mut stream) = followed().await;
     repeat(&mut stream, UP, 2).await;
 
     // As a server does whose time for a connection is over: in the middle of the answer.
@@ -147,11 +150,7 @@ async fn a_connection_that_is_reopened_changes_nothing() {
 
 #[tokio::test]
 async fn an_ended_process_is_noticed_at_once() {
-    let gateway = Gateway::new().await;
-    let mut watch = GatewayWatch::new();
-    watch.follow(&[gateway.endpoint.clone()].into());
-    let mut stream = gateway.answer(UP).await;
-    assert!(next(&mut watch, &gateway.endpoint).await.forwards);
+    let (gateway, mut watch, mut stream) = followed().await;
     repeat(&mut stream, UP, 2).await;
 
     let Gateway { listener, endpoint } = gateway;
@@ -165,11 +164,7 @@ async fn an_ended_process_is_noticed_at_once() {
 /// The kernel accepts connections for a process that hangs.
 #[tokio::test]
 async fn a_reopened_connection_must_answer_soon() {
-    let gateway = Gateway::new().await;
-    let mut watch = GatewayWatch::new();
-    watch.follow(&[gateway.endpoint.clone()].into());
-    let mut stream = gateway.answer(UP).await;
-    assert!(next(&mut watch, &gateway.endpoint).await.forwards);
+    let (gateway, mut watch, mut stream) = followed().await;
     repeat(&mut stream, UP, 2).await;
 
     let since = Instant::now();

@@ -34,12 +34,12 @@ pub(super) struct Hops {
     pub(super) problems: Vec<Problem>,
 }
 
-/// What is known of a gateway that one of several may be.
-enum Verdict<'a> {
+/// What one of several gateways said last.
+enum LastAnswer<'a> {
     Forwards(&'a GatewayState),
     DoesNotForward,
-    /// It has not said anything yet.
-    Unknown,
+    /// Nothing yet.
+    None,
 }
 
 impl<'a> Gateways<'a> {
@@ -77,8 +77,8 @@ impl<'a> Gateways<'a> {
 
         let (mut forwarding, mut are_all_unknown) = (BTreeSet::new(), true);
         for (pod, hop) in reached {
-            match self.verdict(pod) {
-                Verdict::Forwards(state) => {
+            match self.last_answer(pod) {
+                LastAnswer::Forwards(state) => {
                     for part in state.own_destinations.iter().filter_map(|text| text.parse().ok()) {
                         if prefix.covers(part) {
                             hops.of_parts.entry(part).or_default().insert(hop.clone());
@@ -86,8 +86,8 @@ impl<'a> Gateways<'a> {
                     }
                     forwarding.insert(hop);
                 }
-                Verdict::DoesNotForward => are_all_unknown = false,
-                Verdict::Unknown => {}
+                LastAnswer::DoesNotForward => are_all_unknown = false,
+                LastAnswer::None => {}
             }
         }
         are_all_unknown &= forwarding.is_empty();
@@ -111,7 +111,7 @@ impl<'a> Gateways<'a> {
     ) -> Vec<(String, String)> {
         let mut foreign = Vec::new();
         for pod in self.active(configuration) {
-            let Verdict::Forwards(state) = self.verdict(pod) else { continue };
+            let LastAnswer::Forwards(state) = self.last_answer(pod) else { continue };
             for text in &state.own_destinations {
                 let part = text.parse::<Prefix>();
                 if !part.is_ok_and(|part| prefixes.iter().any(|prefix| prefix.covers(part))) {
@@ -131,12 +131,12 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    fn verdict(&self, pod: &Pod) -> Verdict<'a> {
-        let Some(endpoint) = Endpoint::of(pod) else { return Verdict::DoesNotForward };
+    fn last_answer(&self, pod: &Pod) -> LastAnswer<'a> {
+        let Some(endpoint) = Endpoint::of(pod) else { return LastAnswer::DoesNotForward };
         match self.forwarding.get(&endpoint) {
-            Some(state) if state.forwards => Verdict::Forwards(state),
-            Some(_) => Verdict::DoesNotForward,
-            None => Verdict::Unknown,
+            Some(state) if state.forwards => LastAnswer::Forwards(state),
+            Some(_) => LastAnswer::DoesNotForward,
+            None => LastAnswer::None,
         }
     }
 

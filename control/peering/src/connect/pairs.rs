@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt as _};
+use strait_api::embedded::LocalReference;
 use strait_api::endpoint::Endpoint;
 use strait_api::gateway_server::ServerEndpoint;
 use strait_api::identity::Mode;
@@ -151,23 +153,19 @@ async fn pair(
         }
         Some(_) | None => None,
     };
-    // The operator does not choose among the Secrets of several gateways.
-    let default = |name: &str| (count > 1).then(|| format!("gw-{name}"));
-    let server_secret = server.and_then(|server| {
-        let named = server.spec.secret_ref.as_ref().and_then(|reference| reference.name.clone());
-        let found = server.status.as_ref().and_then(|status| status.secret_ref.clone()?.name);
-        named.or(found.filter(|_| count > 1))
+    let secret_of_server = server.map(|server| {
+        let found = server.status.as_ref().and_then(|status| status.secret_ref.as_ref());
+        (server.spec.secret_ref.as_ref(), found)
     });
-    let client_secret = client.and_then(|client| {
-        let named = client.spec.secret_ref.as_ref().and_then(|reference| reference.name.clone());
-        let found = client.status.as_ref().and_then(|status| status.secret_ref.clone()?.name);
-        named.or(found.filter(|_| count > 1))
+    let secret_of_client = client.map(|client| {
+        let found = client.status.as_ref().and_then(|status| status.secret_ref.as_ref());
+        (client.spec.secret_ref.as_ref(), found)
     });
 
     Ok(GatewayPair {
         index,
-        server_secret: server_secret.or_else(|| default(&server_name)),
-        client_secret: client_secret.or_else(|| default(&client_name)),
+        server_secret: secret(secret_of_server, &server_name, count),
+        client_secret: secret(secret_of_client, &client_name, count),
         server_name,
         client_name,
         former_server: server.cloned(),
@@ -179,6 +177,21 @@ async fn pair(
         replaced,
         kept_endpoint,
     })
+}
+
+/// The Secret that the gateway `name`, one of `count`, names in its spec: `former` has what its spec and its status name so
+/// far. The operator does not choose among the Secrets of several gateways.
+fn secret(
+    former: Option<(Option<&LocalReference>, Option<&ObjectReference>)>,
+    name: &str,
+    count: u8,
+) -> Option<String> {
+    let (named, found) = former.unwrap_or_default();
+    let named = named.and_then(|reference| reference.name.clone());
+    let found = || found.and_then(|reference| reference.name.clone());
+    let chosen = || found().unwrap_or_else(|| format!("gw-{name}"));
+
+    named.or_else(|| (count > 1).then(chosen))
 }
 
 impl Existing {
@@ -205,16 +218,23 @@ where
 {
     let mut found = BTreeMap::new();
     for gateway in all {
-        let index = gateway_index(&gateway).map_err(|text| CommandError::GatewayIndex {
-            side,
-            kind: K::kind(&()).into_owned(),
-            name: gateway.name_any(),
-            found: text.to_owned(),
-        })?;
-        found.entry(index).or_insert(gateway);
+        found.entry(index_of(side, &gateway)?).or_insert(gateway);
     }
 
     Ok(found)
+}
+
+/// The index of `gateway` among those of its peering.
+pub(in super::super) fn index_of<K>(side: Side, gateway: &K) -> Result<u8, CommandError>
+where
+    K: Resource<DynamicType = ()>,
+{
+    gateway_index(gateway).map_err(|found| CommandError::GatewayIndex {
+        side,
+        kind: K::kind(&()).into_owned(),
+        name: gateway.name_any(),
+        found: found.to_owned(),
+    })
 }
 
 /// The name of a gateway: that of the existing one, or one that follows from that of the first one, for which Liqo uses the
@@ -307,6 +327,23 @@ mod tests {
             let error = by_index(Side::Remote, vec![server("rome", Some(wrong))]).unwrap_err();
             let error = error.to_string();
             assert!(error.contains("rome") && error.contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn several_gateways_name_their_secrets() {
+        let named = LocalReference { name: Some("named".to_owned()) };
+        let found =
+            ObjectReference { name: Some("found".to_owned()), ..ObjectReference::default() };
+        let of = |spec, status, count| secret(Some((spec, status)), "milan", count);
+
+        assert_eq!(secret(None, "milan", 1), None);
+        assert_eq!(secret(None, "milan-1", 2).as_deref(), Some("gw-milan-1"));
+        assert_eq!(of(None, Some(&found), 1), None);
+        assert_eq!(of(None, Some(&found), 2).as_deref(), Some("found"));
+        assert_eq!(of(None, None, 2).as_deref(), Some("gw-milan"));
+        for count in [1, 2] {
+            assert_eq!(of(Some(&named), Some(&found), count).as_deref(), Some("named"));
         }
     }
 

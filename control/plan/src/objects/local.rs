@@ -13,9 +13,9 @@ use super::refusal::Problem;
 
 /// Adds the prefixes of a `Configuration` to `cluster`, for gateway number `index`. Returns what is refused.
 ///
-/// An address of the external prefix masquerades sources that the remote does not know. For gateway 0 it is the first one, as
-/// in Liqo, whose allocator reserves it; ours reserves those of all gateways. Without the pod prefixes, or if one cannot be read, known sources cannot be
-/// told from others: then no source is masqueraded.
+/// An address of the external prefix masquerades sources that the remote does not know. For gateway 0 it is the first one,
+/// as in Liqo, whose allocator reserves it; ours reserves those of all gateways. Without the pod prefixes, or if one cannot
+/// be read, known sources cannot be told from others: then no source is masqueraded.
 pub(super) fn add(parsed: &ParsedConfiguration, index: u8, cluster: &mut Cluster) -> Vec<Problem> {
     let [pods, external] = &parsed.own;
     let mut problems = Vec::new();

@@ -18,7 +18,8 @@ use crate::service::now;
 pub(crate) type TrafficSource = Arc<dyn Fn() -> Traffic + Send + Sync>;
 
 /// Runs the check and publishes its `reports`. With an overlay, `host_socket` is for the packets to the address beside it.
-/// The MTU of the device, in bytes, may change. Once the gateway is draining, the other end is told. Does not return.
+/// The MTU of the device, in bytes, may change. Once the gateway is draining, it tells the other end. Does
+/// not return.
 pub(super) async fn run(
     settings: Settings,
     host_socket: Option<(UnixDatagram, Ipv4Addr)>,

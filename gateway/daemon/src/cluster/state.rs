@@ -1,8 +1,8 @@
 //! The state file, which lets a restarted gateway forward before the API server answers.
 //!
 //! It holds the last desired peers, their last endpoints, the prefixes of this cluster, and those that only this gateway may
-//! carry packets to. It contains no secret: only public keys of peers. It is replaced atomically; a file that cannot be read or belongs to another gateway is
-//! ignored.
+//! carry packets to. It contains no secret: only public keys of peers. It is replaced atomically; a file that cannot be read
+//! or belongs to another gateway is ignored.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -145,7 +145,7 @@ pub(crate) struct ConnectArgs {
     /// Gateways on each side, which share the packets [default: unchanged, else 1]
     ///
     /// Each has keys, a Service and a Deployment of its own; ports on the nodes, and --gw-client-port, count up from that of
-    /// the first one. Fewer than before: the last ones are deleted once they are drained.
+    /// the first one. Fewer than before: the last ones are deleted.
     #[arg(
         long,
         env = "STRAIT_GATEWAYS",

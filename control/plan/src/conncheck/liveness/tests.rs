@@ -197,6 +197,17 @@ fn any_program() -> impl Strategy<Value = Program> {
     (1_u32..60, any::<bool>()).prop_map(|(gap, is_answered)| Program { gap: gap * MS, is_answered })
 }
 
+/// Ends whose program has run for a while. The times are those of round trips, of the program's steps and of the run, in
+/// milliseconds.
+fn running_world(program: Program, [round_trip, lag, uptime]: [u32; 3]) -> World {
+    let mut world = World::connected(round_trip * MS);
+    world.lag = lag * MS;
+    world.program = program;
+    world.run(uptime * MS);
+
+    world
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -207,10 +218,7 @@ proptest! {
         lag in 0_u32..5,
         uptime in 0_u32..3_000,
     ) {
-        let mut world = World::connected(round_trip * MS);
-        world.lag = lag * MS;
-        world.program = program;
-        world.run(uptime * MS);
+        let mut world = running_world(program, [round_trip, lag, uptime]);
         prop_assert_eq!(world.report().silences, 0);
 
         world.is_alive = false;
@@ -230,10 +238,7 @@ proptest! {
         lag in 0_u32..5,
         uptime in 0_u32..3_000,
     ) {
-        let mut world = World::connected(round_trip * MS);
-        world.lag = lag * MS;
-        world.program = program;
-        world.run(uptime * MS);
+        let mut world = running_world(program, [round_trip, lag, uptime]);
         prop_assert!(!world.report().is_suspected);
 
         world.is_alive = false;
