@@ -23,6 +23,7 @@ pub mod tenant;
 
 mod processes;
 mod programs;
+mod snapshot;
 
 use std::fmt::Debug;
 use std::fs;
@@ -85,6 +86,22 @@ impl ApiServer {
     /// If it does not start, and with `CI=true` also if this machine cannot.
     pub async fn start() -> Option<Self> {
         Self::start_in(tempfile::tempdir().expect("a folder")).await
+    }
+
+    /// [`Self::start`], with the definitions of the API, as [`install_api`] applies them.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    pub async fn start_with_api() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let is_restored = snapshot::restore(folder.path()).await;
+        let server = Self::start_in(folder).await?;
+        if !is_restored {
+            install_api(&server.client().await).await;
+        }
+
+        Some(server)
     }
 
     /// [`Self::start`]; calls of service accounts are logged, for [`Self::audit`].
@@ -285,6 +302,13 @@ impl ApiServer {
         self.etcd("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#));
     }
 
+    /// Deletes a key of etcd, which the server must not notice.
+    fn delete(&self, key: &str) {
+        let body = format!(r#"{{"key":"{}"}}"#, STANDARD.encode(key));
+        let answer = self.etcd("/v3/kv/deleterange", &body);
+        assert!(answer.contains(r#""deleted":"1""#), "{answer}");
+    }
+
     /// One call of etcd's gateway for JSON.
     fn etcd(&self, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.etcd_port)).expect("etcd");
@@ -303,10 +327,15 @@ impl ApiServer {
     async fn wait_until_ready(&mut self) {
         let start = Instant::now();
         let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        let mut client = None;
         while start.elapsed() < START_TIMEOUT && runs(&mut self.etcd) && runs(&mut self.server) {
             if self.folder.path().join("certificates/apiserver.crt").is_file() {
                 let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
-                if self.client().await.request_text(request).await.is_ok() {
+                let client = match &mut client {
+                    Some(client) => client,
+                    None => client.insert(self.client().await),
+                };
+                if client.request_text(request).await.is_ok() {
                     return;
                 }
             }

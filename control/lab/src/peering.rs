@@ -13,7 +13,7 @@ use strait_api::{
     WgGatewayClientTemplate, WgGatewayServerTemplate,
 };
 
-use crate::{ApiServer, install_api};
+use crate::ApiServer;
 
 pub use stand_in::{StandIn, Work};
 
@@ -61,9 +61,8 @@ impl World {
 
 impl Cluster {
     async fn start(id: &str, external: &str) -> Option<Self> {
-        let server = ApiServer::start().await?;
+        let server = ApiServer::start_with_api().await?;
         let client = server.client().await;
-        install_api(&client).await;
         let stand_in = StandIn::start(client.clone());
         let cluster = Self { server, client, stand_in };
         cluster.put_cluster_wide::<Namespace>("liqo", json!({})).await;

@@ -12,6 +12,9 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _
 /// The token of the administrator of every server, which serves this test only.
 pub(super) const TOKEN: &str = "strait-test-administrator";
 
+/// In the folder of a server: the files of its etcd.
+pub(super) const ETCD_FOLDER: &str = "etcd";
+
 /// In the folder of a server with an audit log: which calls are logged, and where.
 pub(super) const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
 pub(super) const AUDIT_LOG: &str = "audit.log";
@@ -50,7 +53,7 @@ pub(super) fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16
         &assets.join("etcd"),
         folder,
         &[
-            format!("--data-dir={}", folder.join("etcd").display()),
+            format!("--data-dir={}", folder.join(ETCD_FOLDER).display()),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
@@ -97,8 +100,9 @@ fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
 
     Command::new(program)
         .args(arguments)
-        // Collecting garbage is a third of what a server of a short test costs.
-        .envs([("GOGC", "off"), ("GOMEMLIMIT", "512MiB")])
+        // Collecting garbage is a third of what a server of a short test costs, and idle threads that look for work an
+        // eighth: the other cores have other tests.
+        .envs([("GOGC", "off"), ("GOMEMLIMIT", "512MiB"), ("GOMAXPROCS", "1")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

@@ -111,7 +111,7 @@ fn version(source: &Path) -> io::Result<String> {
 }
 
 /// Where programs of this user keep what can be built again.
-fn cache() -> Option<PathBuf> {
+pub(super) fn cache() -> Option<PathBuf> {
     let of_home = || std::env::home_dir().map(|home| home.join(".cache"));
 
     std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home)

@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use strait_api::identity::{Identity, Mode};
 
-use crate::{ApiServer, create, install_api};
+use crate::{ApiServer, create};
 
 /// The namespace of every object that concerns the gateway.
 pub const NAMESPACE: &str = "liqo-tenant-milan";
@@ -35,9 +35,8 @@ pub struct Tenant {
 impl Tenant {
     /// `None` if no API server can run here.
     pub async fn start(role: &ClusterRole) -> Option<Self> {
-        let server = ApiServer::start().await?;
+        let server = ApiServer::start_with_api().await?;
         let admin = server.client().await;
-        install_api(&admin).await;
         let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
         create(Api::all(admin.clone()), &Namespace { metadata, ..Namespace::default() }).await;
         let gateway = server.client_with(NAMESPACE, role).await;

@@ -17,7 +17,7 @@ use strait_api::GatewayServer;
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_control_lab::kubelet;
 use strait_control_lab::roles::shipped_role;
-use strait_control_lab::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create};
 use strait_lab::now;
 use strait_lab::scrape::{self, Metrics};
 use tempfile::TempDir;
@@ -43,9 +43,8 @@ struct World {
 impl World {
     /// `None` if there can be no API server here.
     async fn new() -> Option<Self> {
-        let server = ApiServer::start().await?;
+        let server = ApiServer::start_with_api().await?;
         let admin = server.client().await;
-        install_api(&admin).await;
         namespace(&admin, "liqo").await;
         create(Api::all(admin.clone()), &shipped_role()).await;
         let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use remap::Prefix;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use strait_api::{Configuration, Network};
-use strait_control_lab::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create};
 use strait_ipam::{
     CONFIGURED_CONDITION, Installation, JOURNAL, Journal, Settings, installed_networks, run,
 };
@@ -41,9 +41,8 @@ impl Drop for Operator {
 impl World {
     /// `None` if no API server can run here.
     pub(crate) async fn new() -> Option<Self> {
-        let server = ApiServer::start().await?;
+        let server = ApiServer::start_with_api().await?;
         let admin = server.client().await;
-        install_api(&admin).await;
         for name in [INSTALLED, TENANT] {
             let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
             let namespace = Namespace { metadata, ..Namespace::default() };

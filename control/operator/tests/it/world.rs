@@ -15,7 +15,7 @@ use strait_api::GatewayServer;
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_control_lab::roles::stock_role;
 use strait_control_lab::tenant::NAMESPACE;
-use strait_control_lab::{ApiServer, create, install_api, kubelet};
+use strait_control_lab::{ApiServer, create, kubelet};
 use strait_operator::{KeyPair, ReconcileCounts, Settings};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -36,9 +36,8 @@ pub(crate) struct World {
 impl World {
     /// `None` if no API server can run here. The operator is not started yet.
     pub(crate) async fn new() -> Option<Self> {
-        let server = ApiServer::start().await?;
+        let server = ApiServer::start_with_api().await?;
         let admin = server.client().await;
-        install_api(&admin).await;
         for name in [NAMESPACE, "liqo"] {
             create(
                 Api::all(admin.clone()),

@@ -1,8 +1,8 @@
 use std::any::Any;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -222,14 +222,18 @@ fn every_probe_is_answered_beside_slow_clients() {
     for count in [40, 1_000] {
         let server = Server::start(true);
         let is_over = Arc::new(AtomicBool::new(false));
+        let are_connected = Arc::new(Barrier::new(5));
         let clients: Vec<_> = (0..4)
             .map(|_| {
                 let (address, is_over) = (server.address, Arc::clone(&is_over));
-                thread::spawn(move || stay(address, count / 4, &is_over))
+                let are_connected = Arc::clone(&are_connected);
+                thread::spawn(move || stay(address, count / 4, &are_connected, &is_over))
             })
             .collect();
 
-        thread::sleep(Duration::from_millis(300));
+        are_connected.wait();
+        // Connections are accepted in turn: all of them are by then.
+        assert!(is_answered_within(server.address, PATIENCE));
         let failed: Vec<_> =
             (0..100).filter(|_| !is_answered_within(server.address, PROBE_MAX)).collect();
         is_over.store(true, Ordering::Relaxed);
@@ -251,7 +255,7 @@ const PROBE_MAX: Duration = Duration::from_secs(1);
 const RECONNECTIONS: usize = 10;
 
 /// Keeps `count` connections, and replaces those that the server has closed.
-fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
+fn stay(address: SocketAddr, count: usize, are_connected: &Barrier, is_over: &AtomicBool) {
     let start: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(address).ok()?;
@@ -260,6 +264,7 @@ fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
         Some(stream)
     };
     let mut streams: Vec<_> = (0..count).map(connect).collect();
+    are_connected.wait();
 
     while !is_over.load(Ordering::Relaxed) {
         let mut reconnections = 0;

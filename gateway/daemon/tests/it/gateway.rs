@@ -190,11 +190,12 @@ async fn a_change_is_reported_within_milliseconds() {
 
 /// As many as in one namespace of a large hub, written at once; a gateway that starts reads them all.
 #[tokio::test]
-async fn a_thousand_peers_are_planned_in_a_moment() {
+async fn many_peers_are_planned_in_a_moment() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&reader()).await else {
         return;
     };
-    const PEERS: u16 = 1_000;
+    // What takes long is to write the objects.
+    let peers: u16 = if is_set("STRAIT_SLOW") || is_set("STRAIT_FIGURES") { 1_000 } else { 200 };
     let keys: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
     let configurations: Api<Configuration> = Api::namespaced(admin, NAMESPACE);
     let scope = Scope::default();
@@ -220,13 +221,13 @@ async fn a_thousand_peers_are_planned_in_a_moment() {
         }
     };
     let is_complete = |objects: &Objects| {
-        let Desired { peers, .. } = Desired::new(&scope, objects);
-        peers.iter().filter(|peer| !peer.remaps.is_empty()).count() == usize::from(PEERS)
+        let desired = Desired::new(&scope, objects);
+        desired.peers.iter().filter(|peer| !peer.remaps.is_empty()).count() == usize::from(peers)
     };
     let start = Instant::now();
-    let writes = stream::iter(0..PEERS).map(write).buffer_unordered(16).collect::<Vec<()>>();
+    let writes = stream::iter(0..peers).map(write).buffer_unordered(16).collect::<Vec<()>>();
     let (_, (_, updates)) = tokio::join!(writes, until(&mut watch, is_complete));
-    eprintln!("{PEERS} peers written in {:?}: {updates} updates", start.elapsed());
+    eprintln!("{peers} peers written in {:?}: {updates} updates", start.elapsed());
 
     let start = Instant::now();
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope);
@@ -235,8 +236,13 @@ async fn a_thousand_peers_are_planned_in_a_moment() {
     let elapsed = start.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let memory = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    eprintln!("{PEERS} peers read and planned in {elapsed:?}; {memory}");
+    eprintln!("{peers} peers read and planned in {elapsed:?}; {memory}");
     assert_eq!(rejected, []);
-    let is_strict = std::env::var_os("STRAIT_FIGURES").is_some();
-    assert!(elapsed < Duration::from_secs(if is_strict { 1 } else { 20 }), "{elapsed:?}");
+    let limit = Duration::from_secs(if is_set("STRAIT_FIGURES") { 1 } else { 20 });
+    assert!(elapsed < limit, "{elapsed:?}");
+}
+
+/// Whether this variable of the environment is set.
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
 }

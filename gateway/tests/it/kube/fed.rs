@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::labels::REMOTE_CLUSTER_ID;
 use strait_api::{Configuration, Connection, PublicKey};
-use strait_control_lab::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create};
 use strait_lab::Cluster;
 use strait_lab::LabError;
 use strait_lab::Namespace;
@@ -76,7 +76,7 @@ impl Fed {
         clusters: &TwoClusters,
     ) -> Option<Self> {
         let peer = other.name;
-        let server = within(&own.gateway, ApiServer::start())?;
+        let server = within(&own.gateway, ApiServer::start_with_api())?;
         let folder = clusters.scratch.path().join(format!("fed-{}", own.name));
         fs::create_dir_all(&folder).unwrap();
         let key = STANDARD.decode(own.private_key.to_base64().as_bytes()).unwrap();
@@ -86,7 +86,6 @@ impl Fed {
 
         let server = within(&own.gateway, async move {
             let admin = server.client().await;
-            install_api(&admin).await;
             let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
             let namespace = KubeNamespace { metadata, ..KubeNamespace::default() };
             create(Api::all(admin.clone()), &namespace).await;

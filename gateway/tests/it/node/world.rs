@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_api::Configuration;
 use strait_control_lab::roles::node_role;
-use strait_control_lab::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create};
 use strait_lab::Namespace;
 use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
@@ -141,7 +141,7 @@ impl World {
     pub(crate) fn new(needs: &[Need]) -> Option<Self> {
         let turn = require(needs)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(ApiServer::start())?;
+        let server = runtime.block_on(ApiServer::start_with_api())?;
         let scratch = Scratch::new().unwrap();
         let admin = runtime.block_on(prepare(&server, scratch.path()));
 

@@ -150,7 +150,6 @@ impl World {
 /// Objects that are always there, and a kubeconfig with the rights of an agent.
 pub(super) async fn prepare(server: &ApiServer, folder: &Path) -> Client {
     let admin = server.client().await;
-    install_api(&admin).await;
     for name in [TENANT, AGENTS] {
         let namespace: KubeNamespace = object(json!({"metadata": {"name": name}}));
         create(Api::all(admin.clone()), &namespace).await;
