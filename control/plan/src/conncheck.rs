@@ -39,12 +39,12 @@ use draining::Draining;
 use gso_guard::{DamageCount, GsoGuard};
 use liveness::Liveness;
 use message::{Kind, Message};
-use path_mtu::PathMtu;
 use round_trip::RoundTrip;
 use silence::Silence;
 use window::Window;
 
 pub use liveness::Traffic;
+pub use path_mtu::{LEAST as PROBE_BYTES_MIN, PathMtuDiscovery};
 pub use report::{Report, State};
 
 /// The UDP port on which a gateway listens by default, over IPv4.
@@ -136,7 +136,7 @@ pub struct ConnCheck {
     /// When such an end last answered a quick PING.
     last_quick_answer: Option<Instant>,
     /// Of a connected end.
-    path_mtu: Option<PathMtu>,
+    path_mtu: Option<PathMtuDiscovery>,
     /// The newest last.
     sized_probes: VecDeque<SizedProbe>,
     damage_count: DamageCount,
@@ -221,7 +221,7 @@ impl ConnCheck {
             State::Connecting | State::Connected => self.next_ping.min(self.deadline()),
             State::Lost => self.next_ping,
         };
-        let path_mtu = self.path_mtu.as_ref().map(PathMtu::next_timeout);
+        let path_mtu = self.path_mtu.as_ref().map(PathMtuDiscovery::next_timeout);
         let liveness =
             self.liveness.as_ref().map(|liveness| liveness.next_timeout(&self.round_trip));
 
@@ -404,7 +404,7 @@ impl ConnCheck {
             return Ok(());
         }
         let Settings { mtu, interval, .. } = self.settings;
-        self.path_mtu.get_or_insert_with(|| PathMtu::new(mtu, now));
+        self.path_mtu.get_or_insert_with(|| PathMtuDiscovery::new(mtu, now));
         if self.report.is_strait {
             let liveness = self.liveness.get_or_insert_with(|| Liveness::new(interval, now));
             liveness.handle_sign_of_life(now);

@@ -113,6 +113,7 @@ pub struct ClusterSource {
     leader_tasks: LeaderTasks,
     /// The prefixes, as this cluster sees them, that only this gateway may carry.
     own_destinations: watch::Sender<Vec<Prefix>>,
+    checks_connection: bool,
     grows_mtu: bool,
     /// Until there are peers.
     inherited_path_mtu: Option<ProbedPathMtu>,
@@ -176,6 +177,7 @@ impl ClusterSource {
             missing: Vec::new(),
             leader_tasks,
             own_destinations: watch::Sender::default(),
+            checks_connection: matches!(settings.check, Check::Own(_)),
             grows_mtu: settings.grows_mtu,
             inherited_path_mtu: None,
             term,
@@ -200,6 +202,11 @@ impl ClusterSource {
             reports: self.leader_tasks.reports(),
             own_destinations: self.own_destinations.subscribe(),
         }
+    }
+
+    /// Whether this process checks the connection itself.
+    pub(crate) const fn checks_connection(&self) -> bool {
+        self.checks_connection
     }
 
     /// The gateway is draining: tells the other end.

@@ -20,6 +20,7 @@ mod forwarding;
 mod metrics;
 pub mod mtu;
 mod own_key;
+mod path_probes;
 mod peer_paths;
 mod reload;
 mod resolver;

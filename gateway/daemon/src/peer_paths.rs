@@ -1,7 +1,7 @@
 //! The paths to the peers: their interface and path MTU, as the kernel knows them, and as probes have found.
 //!
 //! Routers report datagrams that are too large to the kernel, which then fragments what we send. Where such reports or the
-//! fragments are lost, probes of the connection check find what passes. With the path MTU known, TCP segments in the
+//! fragments are lost, probes of the connection check, or in the session, find what passes. With the path MTU known, TCP segments in the
 //! tunnel fit again. If a path changes to another interface, the local address that the
 //! peer knows is on the wrong one.
 
@@ -27,8 +27,10 @@ pub(crate) struct PeerPaths {
     last: HashMap<PublicKey, PeerPath>,
     /// Peers whose path may have changed, by changes in the kernel.
     due: BTreeSet<PublicKey>,
-    /// The largest inner packet in bytes that probes found to arrive.
+    /// The largest inner packet in bytes that probes of the connection check found to arrive.
     probed: Option<u16>,
+    /// That of probes in the session of each peer.
+    probed_in_session: HashMap<PublicKey, u16>,
     /// In bytes.
     device_mtu: u16,
 }
@@ -84,6 +86,16 @@ impl PeerPaths {
     pub(crate) fn set_probed(&mut self, bytes: Option<u16>) {
         self.probed = bytes;
         self.due.extend(self.last.keys());
+    }
+
+    /// Sets the largest inner packets in bytes that arrived as probes in sessions, of all peers that answer such.
+    pub(crate) fn set_probed_in_session(&mut self, found: impl Iterator<Item = (PublicKey, u16)>) {
+        let found: HashMap<_, _> = found.collect();
+        let before = std::mem::replace(&mut self.probed_in_session, found);
+        let keys = before.keys().chain(self.probed_in_session.keys());
+        let changed = keys.filter(|key| before.get(key) != self.probed_in_session.get(key));
+
+        self.due.extend(changed);
     }
 
     /// Whether there are peers to query now: see [`Self::learn_due`].
@@ -174,7 +186,7 @@ impl PeerPaths {
         endpoint: SocketAddr,
         (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
     ) -> Option<PathChange> {
-        let found = self.path_mtu(mtu_bytes, endpoint);
+        let found = self.path_mtu(mtu_bytes, endpoint, peer.public_key);
         let PathMtu { bytes, source } = found;
         let path_mtu = (peer.path_mtu != Some(found)).then_some(found);
         if peer.path_mtu.is_some_and(|former| former.bytes != bytes) {
@@ -197,9 +209,10 @@ impl PeerPaths {
 
     /// The path MTU by a route with an MTU of `outer` bytes, by the device and by probes. If two limits are equal, the
     /// device is named before the route, and the route before a probe.
-    fn path_mtu(&self, outer: u32, endpoint: SocketAddr) -> PathMtu {
+    fn path_mtu(&self, outer: u32, endpoint: SocketAddr, peer: PublicKey) -> PathMtu {
         let route = inner(outer, endpoint, self.device_mtu);
-        let probed = self.probed.map_or(u16::MAX, |probed| probed.max(MTU_MIN));
+        let in_session = self.probed_in_session.get(&peer).copied();
+        let probed = self.probed.or(in_session).map_or(u16::MAX, |probed| probed.max(MTU_MIN));
         let source = if self.device_mtu <= route.min(probed) {
             PathMtuSource::Device
         } else if route <= probed {

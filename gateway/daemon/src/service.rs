@@ -10,7 +10,7 @@ mod sockets;
 mod source;
 
 use std::collections::{BTreeSet, HashSet};
-use std::future::ready;
+use std::future::{pending, ready};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ use super::cluster::{self, ClusterEvent};
 use super::config::{Config, Findings, peer_config};
 use super::device_state::DeviceState;
 use super::forwarding;
+use super::path_probes::PathProbes;
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
@@ -85,6 +86,7 @@ pub struct Service {
     sockets: Sockets,
     resolver: Resolver,
     paths: PeerPaths,
+    path_probes: PathProbes,
     vmclock: VmClock,
     board: StatusBoard,
     replacement: Replacement,
@@ -132,6 +134,7 @@ impl Service {
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
             paths: PeerPaths::default(),
+            path_probes: PathProbes::default(),
             vmclock: VmClock::open(),
             source,
             board,
@@ -267,6 +270,7 @@ impl Service {
                         change.apply(&self.gateway);
                     }
                 }
+                () = until(self.path_probes.next_timeout(now())) => self.probe_paths(),
                 () = sleep(PEER_POLL_INTERVAL), if self.source.awaits_peer() => {
                     self.source.report_peer(&self.monitor.status().peers);
                 }
@@ -287,6 +291,10 @@ impl Service {
                     }
                     self.source.handle_status(&peers);
                     self.resolver.handle_status(&peers, now());
+                    if !self.source.checks_path_mtu() {
+                        self.path_probes.handle_status(&peers, self.mtu_bytes, now());
+                        self.paths.set_probed_in_session(self.path_probes.found());
+                    }
                     for change in self.paths.learn(&self.netlink, &peers, self.mtu_bytes).await {
                         change.apply(&self.gateway);
                     }
@@ -481,6 +489,14 @@ impl Service {
         let heard = self.monitor.endpoints().into_iter();
 
         named.chain(heard).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+/// Waits until `time`; never ends without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
     }
 }
 

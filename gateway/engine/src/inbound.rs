@@ -23,7 +23,7 @@ use strait_packet::path::Path;
 use strait_packet::{Header, rewrite};
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
-use strait_wg::{OpenedRun, Opening, Peer, ReceiverIndices};
+use strait_wg::{OpenedRun, Opening, PathProbe, PathProbes, Peer, ReceiverIndices};
 
 /// The most messages that one system call receives, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -374,6 +374,27 @@ fn note_authentic(peer: &Peer, opened: &Opened, path: Path, out: &mut TransmitBa
     if opened.has_staged {
         // Not to `path` if this datagram was reordered.
         seal_staged(peer, peer.path().unwrap_or(path), out, now);
+    }
+    if opened.probes != PathProbes::default() {
+        handle_probes(peer, opened.probes, path, out, now);
+    }
+}
+
+/// Answers a probe of the path by the `path` on which it came, and notes an answer.
+#[cold]
+fn handle_probes(
+    peer: &Peer,
+    probes: PathProbes,
+    path: Path,
+    out: &mut TransmitBatch,
+    now: Instant,
+) {
+    if let Some(bytes) = probes.answer {
+        peer.add_answered_probe(bytes);
+    }
+    if let Some(bytes) = probes.probe {
+        let sent = peer.tunnel.seal_probe(PathProbe::Answer(bytes), path, out, now);
+        peer.transmit.bytes.add(sent);
     }
 }
 

@@ -59,12 +59,12 @@ use remap::masquerade::LimitsError;
 use remap::{Publisher, Reader, Table};
 
 use strait_packet::DropReason;
-use strait_packet::buffer::Transmit;
+use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::path::LocalPort;
 use strait_wg::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
-use strait_wg::{KeyRotation, Peer, PublicKey, ReceiverIndices};
+use strait_wg::{KeyRotation, PathProbe, Peer, PublicKey, ReceiverIndices};
 
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
@@ -403,6 +403,24 @@ impl Control {
     pub fn seek_peers(&self) {
         for peer in self.publisher.current().peers() {
             peer.endpoints.request_candidate_handshakes();
+        }
+    }
+
+    /// Seals probes of the path to the peer, one for each of `lengths` in bytes. Does nothing without a session, or if no
+    /// peer has this key.
+    pub fn probe_path(
+        &self,
+        key: PublicKey,
+        lengths: &[u16],
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) {
+        let forwarding = self.publisher.current();
+        let Some(peer) = forwarding.by_key(key) else { return };
+        let Some(path) = peer.path() else { return };
+        for bytes in lengths {
+            let sent = peer.tunnel.seal_probe(PathProbe::Probe(*bytes), path, out, now);
+            peer.transmit.bytes.add(sent);
         }
     }
 

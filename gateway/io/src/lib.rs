@@ -37,13 +37,14 @@ use clock::Calendar;
 use edge::ClusterEdge;
 use overlay::Overlay;
 use strait_engine::{Control, Engine, Forwarding};
+use strait_packet::buffer::TransmitBatch;
 use strait_wg::Epoch;
 use strait_wg::native::{Environment, Lanes};
 use strait_wg::{PathMtu, PrivateKey, PublicKey, ReceiverIndices};
 use threads::{Parts, Threads};
 use tun::Tun;
 use udp::Udp;
-use worker::Shared;
+use worker::{Shared, Sink as _};
 
 pub use memory::{set_mmap_threshold, trim_heap};
 pub use monitor::{Monitor, PeerStatus, Status, Traffic};
@@ -363,6 +364,20 @@ impl Gateway {
         if let Some(peer) = self.control.current().by_key(peer) {
             peer.learn_path_mtu(path_mtu);
         }
+    }
+
+    /// Sends probes of the path to `peer`, one for each of `lengths` in bytes. Does nothing without a session.
+    pub fn probe_path(&self, peer: PublicKey, lengths: &[u16]) {
+        let mut batch = TransmitBatch::default();
+        self.control.probe_path(peer, lengths, clock::now(), &mut batch);
+        self.shared.send_all(&mut batch);
+    }
+
+    /// The lengths of the probes to `peer` in bytes that were answered since the last call.
+    pub fn take_answered_probes(&self, peer: PublicKey) -> Vec<u16> {
+        let forwarding = self.control.current();
+
+        forwarding.by_key(peer).map_or_else(Vec::new, |peer| peer.take_answered_probes())
     }
 
     /// Forgets the source address used towards `peer`: the route chooses one until a datagram from `peer` arrives. Does

@@ -3,7 +3,7 @@
 //! Needs root, `/dev/net/tun`, and what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
 mod beside;
-mod black_hole;
+pub(crate) mod black_hole;
 pub(crate) mod fed;
 mod figures;
 mod life;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Features of the kernel's WireGuard.
-const FEATURES: usize = 33;
+const FEATURES: usize = 34;
 
 /// Goals that were set.
 const GOALS: usize = 22;

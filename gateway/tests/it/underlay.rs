@@ -2,19 +2,28 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
+use std::thread;
+use std::time::Duration;
+
+use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::Underlay;
 use strait_lab::topology::UNDERLAY_LINK;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::wait_until;
 use strait_wg::Engine;
 
-use crate::harness::require::Need::{Root, Tun};
+use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 use crate::harness::world::World;
+use crate::kube::black_hole::filter_errors_and_fragments;
 
 /// Less than the MTU of the device, so that no full packet fits into one datagram. Senders get an ICMP error, and nothing
 /// is lost until they know.
 const NARROW_MTU: u32 = 1300;
+
+/// The longest packet for [`NARROW_MTU`] over IPv4, in bytes: a multiple of 16, and 60 less.
+const NARROW_PATH_MTU: &str = "1232";
 
 /// The router may cut datagrams: we do not forbid it. From Rome, that is; those from Milan begin on the
 /// narrow link.
@@ -37,6 +46,49 @@ fn large_datagrams_are_fragmented_by_the_sender() {
             }
         });
     }
+}
+
+/// No gateway has a connection check. Packets flow, so the path is probed.
+#[test]
+fn a_black_hole_between_two_files_heals() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let world = World::start(&Layout::equal().without_ipv6().with_underlay(underlay));
+    let ways = [(world.rome(), world.milan()), (world.milan(), world.rome())]
+        .map(|(from, to)| (from, to, from.side.sees(&to.side).next().unwrap()));
+    for (from, to, _) in ways {
+        wait_for_path_mtu(from, to, "device", "1420");
+    }
+
+    filter_errors_and_fragments(&world.clusters);
+    for cluster in [world.rome(), world.milan()] {
+        world.clusters.router.as_ref().unwrap().set_mtu(cluster.name, NARROW_MTU).unwrap();
+    }
+    thread::scope(|scope| {
+        for (from, _, target) in ways {
+            let interval = Duration::from_millis(100);
+            let pings = Ping { payload_bytes: 64, interval, ..Ping::new(target, 50) };
+            scope.spawn(move || assert!(pings.run(&from.pod).unwrap().is_perfect()));
+        }
+        for (from, to, _) in ways {
+            wait_for_path_mtu(from, to, "probe", NARROW_PATH_MTU);
+        }
+    });
+    for (from, to, target) in ways {
+        let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(5_000_000)).unwrap();
+        assert!(bulk.is_intact, "{bulk:?}");
+    }
+    world.finish();
+}
+
+fn wait_for_path_mtu(from: &Cluster, to: &Cluster, source: &str, bytes: &str) {
+    let labels = [("peer", to.name), ("source", source)];
+    wait_until(format!("the path carries {bytes} bytes"), Duration::from_secs(10), || {
+        Ok(from.metrics()?.value("strait_peer_path_mtu_bytes", &labels) == Some(bytes))
+    })
+    .unwrap();
 }
 
 fn assert_fragments_arrive(is_ipv6: bool, narrow: impl Fn(&World)) {

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use super::tunnel::{
     EndpointUpdate, Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, TimerPolicy, Tunnel,
 };
-use super::{OpenedRun, Opening, PublicKey};
+use super::{OpenedRun, Opening, PathProbe, PublicKey};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::path::Path;
@@ -238,6 +238,17 @@ impl KeyRotation {
         }
 
         sealing.tunnel.seal_staged(path, out, now)
+    }
+
+    /// See [`Tunnel::seal_probe`].
+    pub fn seal_probe(
+        &self,
+        probe: PathProbe,
+        path: Path,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> u64 {
+        self.sealing().map_or(0, |keyed| keyed.tunnel.seal_probe(probe, path, out, now))
     }
 
     /// See [`Tunnel::open`]. The run is for a session in `slot`.

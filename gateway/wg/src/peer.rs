@@ -3,11 +3,14 @@
 //! A `Peer` outlives generations of the configuration. Applying one never changes its endpoint, session or counters;
 //! if the keys change, the old session stays until there is a new one.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::endpoints::EndpointEvents;
 use super::path_mtu::{PathMtu, SharedPathMtu};
@@ -25,6 +28,9 @@ pub struct Traffic {
     /// Inner packets.
     pub packets: Counter,
 }
+
+/// The most answers to probes that are kept.
+const MAX_ANSWERED_PROBES: usize = 64;
 
 /// One peer.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub struct Peer {
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
     path_mtu: Arc<SharedPathMtu>,
+    /// The lengths of probes that were answered, in bytes.
+    answered_probes: Arc<Mutex<Vec<u16>>>,
     keepalive: Arc<Keepalive>,
 }
 
@@ -77,6 +85,7 @@ impl Peer {
             endpoints: Arc::new(Endpoints::new(events)),
             device_mtu: AtomicU16::new(0),
             path_mtu: Arc::default(),
+            answered_probes: Arc::default(),
             keepalive: Arc::default(),
         }
     }
@@ -95,6 +104,7 @@ impl Peer {
             endpoints: Arc::clone(&self.endpoints),
             device_mtu: AtomicU16::new(self.device_mtu.load(Ordering::Relaxed)),
             path_mtu: Arc::clone(&self.path_mtu),
+            answered_probes: Arc::clone(&self.answered_probes),
             keepalive: Arc::clone(&self.keepalive),
         }
     }
@@ -191,5 +201,18 @@ impl Peer {
     /// Sets the path MTU.
     pub fn learn_path_mtu(&self, path_mtu: PathMtu) {
         self.path_mtu.set(path_mtu);
+    }
+
+    /// Notes that a probe of `bytes` was answered, unless too many answers wait already.
+    pub fn add_answered_probe(&self, bytes: u16) {
+        let mut answered = self.answered_probes.lock();
+        if answered.len() < MAX_ANSWERED_PROBES {
+            answered.push(bytes);
+        }
+    }
+
+    /// The lengths of the probes in bytes that were answered since the last call.
+    pub fn take_answered_probes(&self) -> Vec<u16> {
+        mem::take(&mut self.answered_probes.lock())
     }
 }

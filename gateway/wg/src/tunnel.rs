@@ -15,7 +15,8 @@ use blake2::{Blake2s256, Digest as _};
 
 use super::handover::TunnelState;
 use super::{
-    AcceptedByPeer, Epoch, IndexSlot, OpenedRun, Opening, PresharedKey, PublicKey, Staged,
+    AcceptedByPeer, Epoch, IndexSlot, OpenedRun, Opening, PathProbe, PathProbes, PresharedKey,
+    PublicKey, Staged,
 };
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -65,6 +66,18 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
 
     /// Seals the staged packets if there is a session.
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed;
+
+    /// Seals a probe of the path, or an answer to one. It counts as a keepalive. Returns the bytes of its datagram: 0
+    /// without a session or room, or if the implementation does not support it.
+    fn seal_probe(
+        &self,
+        _probe: PathProbe,
+        _path: Path,
+        _out: &mut TransmitBatch,
+        _now: Instant,
+    ) -> u64 {
+        0
+    }
 
     /// Opens a run of transport data messages, each `stride` bytes long but the last one, and
     /// appends the packets to `out`.
@@ -340,19 +353,21 @@ impl Sealed {
 pub struct Opened {
     /// Packets appended.
     pub packets: u64,
-    /// Datagrams that were authentic: packets and keepalives.
+    /// Datagrams that were authentic: packets, keepalives and probes.
     pub authentic: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Keepalives among them.
+    /// Keepalives and [probes](PathProbe) among them.
     pub keepalives: u64,
+    /// The probes among them.
+    pub probes: PathProbes,
     /// Datagrams without a session for their receiver index.
     pub no_session: u64,
     /// Datagrams seen before, or behind the replay window.
     pub replayed: u64,
     /// Datagrams with a wrong tag.
     pub unauthenticated: u64,
-    /// Authentic, but no IP packet, or longer than the batch has room for.
+    /// Authentic, but neither an IP packet nor a probe, or longer than the batch has room for.
     pub malformed: u64,
     /// Newer datagrams had arrived before, as far as the implementation can tell: do not learn the endpoint from
     /// these.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The length of a small packet, in bytes: every host accepts it (RFC 791 section 3.1). No shorter one is found, as
 /// this one shows that the path works (`BASE_PLPMTU` of RFC 8899 section 5.1.2).
-const LEAST: u16 = 576;
+pub const LEAST: u16 = 576;
 
 /// The tunnel pads packets to a multiple of so many bytes: no other lengths differ on the path.
 const STEP: u16 = 16;
@@ -31,7 +31,7 @@ const ROUNDS: u32 = 2;
 
 /// The discovery for one path.
 #[derive(Clone, Debug)]
-pub(super) struct PathMtu {
+pub struct PathMtuDiscovery {
     /// The longest length of interest, in bytes.
     limit: u16,
     /// The longest that passes, in bytes; until an answer, the longest of interest.
@@ -66,9 +66,10 @@ struct Search {
     rounds: u32,
 }
 
-impl PathMtu {
+impl PathMtuDiscovery {
     /// Looks for lengths up to `limit` bytes, from `now` on.
-    pub(super) fn new(limit: u16, now: Instant) -> Self {
+    #[must_use]
+    pub fn new(limit: u16, now: Instant) -> Self {
         // One more than the limit is a length, too.
         let limit = limit.clamp(LEAST, u16::MAX - 1);
 
@@ -83,7 +84,7 @@ impl PathMtu {
     }
 
     /// Looks for lengths up to `limit` bytes from now on: for longer ones at once.
-    pub(super) fn set_limit(&mut self, limit: u16, now: Instant) {
+    pub fn set_limit(&mut self, limit: u16, now: Instant) {
         let limit = limit.clamp(LEAST, u16::MAX - 1);
         if limit == self.limit {
             return;
@@ -96,17 +97,19 @@ impl PathMtu {
     }
 
     /// The longest packet that passes, in bytes, if one was answered.
-    pub(super) const fn get(&self) -> Option<u16> {
+    #[must_use]
+    pub const fn get(&self) -> Option<u16> {
         if self.is_known { Some(self.largest) } else { None }
     }
 
     /// When [`Self::handle_timeout`] is due.
-    pub(super) const fn next_timeout(&self) -> Instant {
+    #[must_use]
+    pub const fn next_timeout(&self) -> Instant {
         self.due
     }
 
     /// The lengths of the packets to send, in bytes.
-    pub(super) fn handle_timeout(&mut self, now: Instant, round_trip: Duration) -> Vec<u16> {
+    pub fn handle_timeout(&mut self, now: Instant, round_trip: Duration) -> Vec<u16> {
         if now < self.due {
             return Vec::new();
         }
@@ -150,7 +153,7 @@ impl PathMtu {
     }
 
     /// Handles the answer to a packet of `bytes`, which may be late.
-    pub(super) fn handle_answer(&mut self, bytes: u16, now: Instant) {
+    pub fn handle_answer(&mut self, bytes: u16, now: Instant) {
         // The limit may have become shorter since.
         let bytes = bytes.min(self.limit);
         let is_largest = bytes >= self.largest;
@@ -212,7 +215,7 @@ impl Search {
     }
 
     /// Whether it looks for a longer length than the one in force.
-    const fn is_upward(&self, path_mtu: &PathMtu) -> bool {
+    const fn is_upward(&self, path_mtu: &PathMtuDiscovery) -> bool {
         self.fails > path_mtu.largest
     }
 
@@ -253,7 +256,7 @@ mod tests {
 
     /// A path that loses sends with packets of more than `passes` bytes without an ICMP error.
     struct World {
-        path_mtu: PathMtu,
+        path_mtu: PathMtuDiscovery,
         now: Instant,
         passes: u16,
         round_trip: Duration,
@@ -265,7 +268,13 @@ mod tests {
             let now = Instant::now();
             let round_trip = Duration::from_millis(20);
 
-            Self { path_mtu: PathMtu::new(limit, now), now, passes, round_trip, sent: Vec::new() }
+            Self {
+                path_mtu: PathMtuDiscovery::new(limit, now),
+                now,
+                passes,
+                round_trip,
+                sent: Vec::new(),
+            }
         }
 
         /// Lets time pass until `is_done`, at most `most`; `is_lost` decides about packets that are short enough.
@@ -273,7 +282,7 @@ mod tests {
             &mut self,
             most: Duration,
             mut is_lost: impl FnMut() -> bool,
-            is_done: impl Fn(&PathMtu) -> bool,
+            is_done: impl Fn(&PathMtuDiscovery) -> bool,
         ) -> Duration {
             let start = self.now;
             let mut answers: Vec<(Instant, u16)> = Vec::new();
@@ -321,7 +330,7 @@ mod tests {
                 let in_force = world.run(
                     Duration::from_secs(20), || false, |path_mtu| path_mtu.get() <= wanted,
                 );
-                let is_found = |path_mtu: &PathMtu| path_mtu.get() == wanted;
+                let is_found = |path_mtu: &PathMtuDiscovery| path_mtu.get() == wanted;
                 let found = world.run(Duration::from_secs(20), || false, is_found);
                 prop_assert!(in_force <= Duration::from_secs(1), "{:?} after {:?}", wanted, in_force);
                 prop_assert!(found <= Duration::from_secs(7), "{:?} after {:?}", wanted, found);

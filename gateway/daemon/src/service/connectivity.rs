@@ -37,6 +37,18 @@ impl Service {
         }
     }
 
+    /// Sends the probes of paths that are due, and handles the answers to former ones.
+    pub(super) fn probe_paths(&mut self) {
+        let Self { gateway, path_probes, paths, mtu_bytes, .. } = self;
+        let answers = |peer| gateway.take_answered_probes(peer);
+        for (peer, lengths) in path_probes.handle_timeout(*mtu_bytes, now(), answers) {
+            if !lengths.is_empty() {
+                gateway.probe_path(peer, &lengths);
+            }
+        }
+        paths.set_probed_in_session(path_probes.found());
+    }
+
     /// Gives the device the MTU that the underlay has room for if it `may_grow`, and otherwise the configured one
     /// again. An MTU that the host has set stays.
     async fn fit_device_mtu(&mut self, may_grow: bool) {

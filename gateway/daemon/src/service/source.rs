@@ -78,6 +78,14 @@ impl Source {
         }
     }
 
+    /// Whether probes of the connection check find the path MTU.
+    pub(super) fn checks_path_mtu(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.checks_connection(),
+        }
+    }
+
     /// Whether the device may get a larger MTU than the configured one.
     pub(super) fn grows_mtu(&self) -> bool {
         match self {

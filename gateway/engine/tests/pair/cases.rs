@@ -39,6 +39,27 @@ fn answer_comes_from_the_requested_address() {
 }
 
 #[test]
+fn probes_of_the_path_are_answered() {
+    let mut world = World::new(Network::PERFECT);
+    world.probe_path(ROME, &[576]);
+    world.run(SECOND);
+    assert_eq!(world.peer(ROME).take_answered_probes(), [0; 0], "there was no session");
+
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(SECOND);
+    for side in [MILAN, ROME] {
+        world.probe_path(side, &[576, 1000, 1400, 1400]);
+        world.run(SECOND);
+
+        let are_ours = ENGINES == [Engine::Native; 2];
+        let expected: &[u16] = if are_ours { &[576, 1000, 1400, 1400] } else { &[] };
+        assert_eq!(world.peer(side).take_answered_probes(), expected);
+    }
+    assert_eq!(world.received(MILAN).len(), 1);
+    world.assert_accounts_balance();
+}
+
+#[test]
 fn payload_is_not_readable_on_the_wire() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);

@@ -216,6 +216,17 @@ impl World {
         count
     }
 
+    /// `from` sends probes of the path to the other side.
+    pub(crate) fn probe_path(&mut self, from: usize, lengths: &[u16]) {
+        let now = self.now();
+        let mut out = self.spare.pop().unwrap_or_default();
+        let side = &self.sides[from];
+        let peer = side.peer.keys.public_key;
+        side.engine.control.probe_path(peer, lengths, now, &mut out);
+
+        self.transmit(from, out);
+    }
+
     /// Advances time, step by step.
     pub(crate) fn run(&mut self, duration: Duration) {
         let until = self.elapsed + duration;

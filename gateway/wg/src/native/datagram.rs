@@ -8,6 +8,7 @@
 
 use super::keypair::{HEADER_LEN, Keypair, nonce};
 use super::replay::Window;
+use crate::PathProbe;
 use crate::message::DATA_OVERHEAD_BYTES;
 use crate::opening::{Authentic, OpenedRun, OpeningKeys};
 use crate::tunnel::{Opened, Sealed, SealingKeys};
@@ -130,19 +131,28 @@ impl SealingKeys for Keypair {
     }
 }
 
-/// Seals one packet, or an empty one as a keepalive. Returns the length of the datagram; `None` without room for it.
+/// What one transport data message carries.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    Packet(&'a [u8]),
+    /// A keepalive, which is empty, or a probe of the path.
+    Other(&'a [u8]),
+}
+
+/// Seals one message. Returns the length of the datagram; `None` without room for it.
 pub(super) fn seal_one(
     keypair: &Keypair,
-    packet: &[u8],
+    content: Content<'_>,
     outer: Outer,
     mtu: u16,
     out: &mut TransmitBatch,
 ) -> Option<usize> {
-    let room = room(out, padded(packet.len(), mtu))?;
-    fill(room, packet);
+    let (Content::Packet(bytes) | Content::Other(bytes)) = content;
+    let room = room(out, padded(bytes.len(), mtu))?;
+    fill(room, bytes);
     keypair.seal(keypair.reserve(1), room);
     let len = room.len();
-    out.commit(len, outer, !packet.is_empty());
+    out.commit(len, outer, matches!(content, Content::Packet(_)));
 
     Some(len)
 }
@@ -399,10 +409,21 @@ fn count_authentic(opened: &mut Opened, datagram_len: usize, content: &[u8]) -> 
     let len = packet_len(content);
     match len {
         Some(_) => opened.packets += 1,
-        None => opened.malformed += 1,
+        None => count_other(opened, content),
     }
 
     len
+}
+
+/// Counts an authentic datagram without a packet.
+#[cold]
+fn count_other(opened: &mut Opened, content: &[u8]) {
+    if let Some(probe) = PathProbe::read(content) {
+        opened.keepalives += 1;
+        opened.probes.add(probe);
+    } else {
+        opened.malformed += 1;
+    }
 }
 
 #[inline]

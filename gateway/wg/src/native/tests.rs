@@ -26,7 +26,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::message::Message;
 use crate::tunnel::{Opened, TimerPolicy};
-use crate::{Engine, PresharedKey};
+use crate::{Engine, PathProbe, PresharedKey};
 use strait_packet::buffer::PacketBatch;
 use strait_packet::counters::as_u64;
 use strait_packet::ecn::Ecn;

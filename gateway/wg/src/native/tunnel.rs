@@ -1,6 +1,7 @@
 //! The tunnel: one peer. Packets with a session take no lock; handshakes and timers share one.
 
 mod handshakes;
+mod sealing;
 
 use std::fmt;
 use std::mem;
@@ -12,7 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Shared;
-use super::datagram::{self, Sealer};
+use super::datagram;
 use super::handshake::PeerStatics;
 use super::keypair::Keypair;
 use super::mac::MacKeys;
@@ -25,7 +26,7 @@ use crate::scrub::scrubbed;
 use crate::tunnel::{
     EndpointUpdate, Opened, Reserved, Sealed, SessionState, TimedOut, TimerPolicy, Tunnel,
 };
-use crate::{IndexSlot, OpenedRun, Opening, Staged};
+use crate::{IndexSlot, OpenedRun, Opening, PathProbe, Staged};
 use strait_aead::Lanes;
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -84,102 +85,6 @@ impl NativeTunnel {
     /// The state, to read it.
     fn lock_to_read(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock()
-    }
-
-    /// Seals the staged packets and then the segments, until either is used up.
-    #[inline]
-    fn seal_with(
-        &self,
-        keypair: &Keypair,
-        segments: &mut Segments<'_>,
-        outer: Outer,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> Sealed {
-        let mut sealed = Sealed::default();
-        if self.has_staged.load(Ordering::Acquire) {
-            sealed = self.seal_staged(outer.path, out, now);
-            if self.has_staged.load(Ordering::Acquire) {
-                return sealed;
-            }
-        }
-
-        let counter = keypair.reserve(as_u64(segments.remaining()));
-        let sealer = Sealer { keypair, counter, outer, mtu: self.mtu() };
-        sealer.seal(segments, out, &mut sealed);
-        self.traffic.count_sent(true, now);
-
-        sealed
-    }
-
-    /// Stages the segments, and begins a handshake.
-    #[cold]
-    pub(super) fn seal_without_session(
-        &self,
-        segments: &mut Segments<'_>,
-        outer: Outer,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> Sealed {
-        let mut state = self.lock();
-        let Some(state) = state.as_mut() else {
-            return Sealed { overflow: segments.skip(), ..Sealed::default() };
-        };
-        if state.has_ended {
-            return Sealed { overflow: segments.skip(), ..Sealed::default() };
-        }
-        let overflow = state.staged.stage(segments, outer.ecn);
-        // A handshake may have completed while this waited for the lock.
-        let sealed = self.flush(state, outer.path, out, now);
-        if self.sessions.load().usable(now).is_none() {
-            state.extend_attempt(now);
-            if !state.is_handshaking(now) {
-                self.send_initiation(state, outer.path, out, now);
-            }
-        }
-
-        Sealed { overflow, ..sealed }
-    }
-
-    fn send_keepalive(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
-        let sessions = self.sessions.load();
-        let Some(keypair) = sessions.usable(now) else { return };
-        let outer = Outer::message(path);
-        if datagram::seal_one(keypair, &[], outer, self.mtu(), out).is_some() {
-            self.traffic.count_sent(false, now);
-        }
-    }
-
-    /// Seals the staged packets if there is a session.
-    fn flush(
-        &self,
-        state: &mut State,
-        path: Path,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> Sealed {
-        let mut sealed = Sealed::default();
-        let sessions = self.sessions.load();
-        if let Some(keypair) = sessions.usable(now) {
-            while let Some((packet, ecn)) = state.staged.first() {
-                let outer = Outer::data(path, ecn);
-                let len = datagram::seal_one(keypair, packet, outer, self.mtu(), out);
-                let Some(len) = len else { break };
-                sealed.add(len);
-                state.staged.remove_first();
-            }
-        }
-        if sealed.packets > 0 {
-            self.traffic.count_sent(true, now);
-        }
-        self.note_staged(state);
-
-        sealed
-    }
-
-    /// Updates `has_staged`. Call it after each change of the staged packets.
-    fn note_staged(&self, state: &State) {
-        self.has_staged.store(!state.staged.is_empty(), Ordering::Release);
     }
 
     /// Updates the timers and the sessions after datagrams were opened.
@@ -275,6 +180,16 @@ impl Tunnel for NativeTunnel {
         let mut state = self.lock();
 
         state.as_mut().map(|state| self.flush(state, path, out, now)).unwrap_or_default()
+    }
+
+    fn seal_probe(
+        &self,
+        probe: PathProbe,
+        path: Path,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> u64 {
+        self.seal_other(&probe.content(), path, out, now)
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
@@ -391,7 +306,7 @@ impl Tunnel for NativeTunnel {
                 self.send_initiation(state, path, out, now);
             }
             if has_session && (is_idle || state.timers.is_keepalive_due(now)) {
-                self.send_keepalive(path, out, now);
+                self.seal_other(&[], path, out, now);
             }
         }
         let is_dormant =

@@ -14,6 +14,29 @@ fn contents_are_padded_up_to_the_mtu() {
 }
 
 #[test]
+fn a_probe_is_answered_with_its_length() {
+    for engines in [[Native, Native], [Native, Boringtun]] {
+        let pair = Pair::established(engines);
+        let path = pair.ends[1].address.into();
+        for (bytes, padded) in [(576, 576), (1000, 1008), (1420, 1420)] {
+            let mut out = TransmitBatch::default();
+            let probe = PathProbe::Probe(bytes);
+            let sent = pair.ends[0].tunnel.seal_probe(probe, path, &mut out, pair.now);
+            let datagram = datagrams(&out).remove(0);
+            assert_eq!((sent, datagram.len()), (as_u64(datagram.len()), padded + 32));
+
+            let mut packets = PacketBatch::with_capacity(1 << 17, 64);
+            let opened = pair.ends[1].tunnel.open(&datagram, 2_000, &mut packets, pair.now);
+            let is_read = engines[1] == Native;
+            assert_eq!((opened.packets, opened.keepalives), (0, u64::from(is_read)));
+            assert_eq!(opened.malformed, u64::from(!is_read), "every datagram counts once");
+            assert_eq!(opened.probes.probe, is_read.then_some(bytes));
+        }
+        assert_eq!(pair.exchange(0, pair.send(0, &packet(1))), [packet(1)]);
+    }
+}
+
+#[test]
 fn no_datagram_is_opened_twice() {
     for engines in [[Native, Native], [Boringtun, Native]] {
         let pair = Pair::established(engines);

@@ -142,7 +142,7 @@ impl NativeTunnel {
 
         // The peer sends in the session only after it has received a datagram in it.
         if state.staged.is_empty() {
-            self.send_keepalive(path, out, now);
+            self.seal_other(&[], path, out, now);
         }
 
         Ok(())
