@@ -1,8 +1,10 @@
 //! Classification of WireGuard messages.
 
+use strait_wg::PathProbe;
 use strait_wg::message::Message;
 
-/// Only type and length decide, and indices are where the whitepaper specifies them (section 5.4).
+/// Only type and length decide, and indices are where the whitepaper specifies them (section 5.4). A probe of the path is
+/// read as it is written, and is as long as it says.
 ///
 /// # Panics
 ///
@@ -21,4 +23,10 @@ pub fn message(datagram: &[u8]) {
     };
 
     assert_eq!(Message::classify(datagram), expected);
+
+    // The same bytes as the content of transport data.
+    if let Some(probe) = PathProbe::read(datagram) {
+        assert_eq!(PathProbe::read(&probe.content()), Some(probe));
+        assert!(matches!(probe, PathProbe::Answer(_)) || probe.content().len() <= datagram.len());
+    }
 }

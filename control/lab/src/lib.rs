@@ -327,15 +327,11 @@ impl ApiServer {
     async fn wait_until_ready(&mut self) {
         let start = Instant::now();
         let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        let mut client = None;
         while start.elapsed() < START_TIMEOUT && runs(&mut self.etcd) && runs(&mut self.server) {
             if self.folder.path().join("certificates/apiserver.crt").is_file() {
                 let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
-                let client = match &mut client {
-                    Some(client) => client,
-                    None => client.insert(self.client().await),
-                };
-                if client.request_text(request).await.is_ok() {
+                // The file may not be complete when it is read.
+                if self.client().await.request_text(request).await.is_ok() {
                     return;
                 }
             }

@@ -13,6 +13,7 @@ use strait_packet::Header;
 use strait_packet::fixtures::{Extension, Packet, noise, put, tcp, udp};
 
 use strait_packet::overlay::{Binding, Content, Encapsulation, Ethernet, Mac, Vni, neighbor};
+use strait_wg::PathProbe;
 use strait_wg::handover::Writer;
 
 const ACK: u8 = 0x10;
@@ -353,6 +354,8 @@ fn messages() -> Vec<Seed> {
         ("cookie-reply", message(3, 64)),
         ("keepalive", message(4, 32)),
         ("data", message(4, 80)),
+        ("probe", PathProbe::Probe(100).content()),
+        ("answer", PathProbe::Answer(1420).content()),
     ]
 }
 

@@ -26,6 +26,16 @@ pub(crate) struct PathProbes {
     peers: HashMap<PublicKey, ProbedPath>,
 }
 
+/// What to do for the path to a peer.
+#[derive(Debug)]
+pub(crate) struct PathProbing {
+    pub(crate) peer: PublicKey,
+    /// The lengths of the probes to send, in bytes.
+    pub(crate) lengths: Vec<u16>,
+    /// The longest packet that passes, in bytes, if that is known.
+    pub(crate) found: Option<u16>,
+}
+
 #[derive(Debug)]
 struct ProbedPath {
     /// The start of the session.
@@ -73,22 +83,26 @@ impl PathProbes {
         active.filter_map(ProbedPath::next_timeout).min()
     }
 
-    /// Handles the `answers` to probes, and returns the lengths of the probes to send, in bytes.
+    /// Handles the `answers` to probes of the paths that are due, and returns what to do.
     pub(crate) fn handle_timeout(
         &mut self,
         mtu: u16,
         now: Instant,
         answers: impl Fn(PublicKey) -> Vec<u16>,
-    ) -> Vec<(PublicKey, Vec<u16>)> {
+    ) -> Vec<PathProbing> {
         let active = self.peers.iter_mut().filter(|(_, path)| path.active_until > now);
         let due = active.filter(|(_, path)| path.next_timeout().is_some_and(|due| due <= now));
 
-        due.map(|(key, path)| (*key, path.handle_timeout(&answers(*key), mtu, now))).collect()
+        due.map(|(peer, path)| {
+            let lengths = path.handle_timeout(&answers(*peer), mtu, now);
+            PathProbing { peer: *peer, lengths, found: path.found() }
+        })
+        .collect()
     }
 
-    /// The longest packets that pass, in bytes, of all peers of which that is known.
-    pub(crate) fn found(&self) -> impl Iterator<Item = (PublicKey, u16)> {
-        self.peers.iter().filter_map(|(key, path)| Some((*key, path.found()?)))
+    /// The longest packet that passes to `peer`, in bytes, if that is known.
+    pub(crate) fn found(&self, peer: PublicKey) -> Option<u16> {
+        self.peers.get(&peer).and_then(ProbedPath::found)
     }
 }
 
@@ -234,7 +248,7 @@ mod tests {
                 let is_due = self.probes.next_timeout(self.now).is_some_and(|due| due <= self.now);
                 if is_due {
                     let probes = self.probes.handle_timeout(MTU, self.now, |_| unread.clone());
-                    for bytes in probes.into_iter().flat_map(|(_, lengths)| lengths) {
+                    for bytes in probes.into_iter().flat_map(|probing| probing.lengths) {
                         self.sent.push(bytes);
                         if self.is_strait && bytes <= self.passes {
                             self.unread.push(bytes);
@@ -249,7 +263,7 @@ mod tests {
         }
 
         fn found(&self) -> Option<u16> {
-            self.probes.found().next().map(|(_, bytes)| bytes)
+            self.probes.found(self.peer.public_key)
         }
     }
 

@@ -1,9 +1,9 @@
 //! The paths to the peers: their interface and path MTU, as the kernel knows them, and as probes have found.
 //!
 //! Routers report datagrams that are too large to the kernel, which then fragments what we send. Where such reports or the
-//! fragments are lost, probes of the connection check, or in the session, find what passes. With the path MTU known, TCP segments in the
-//! tunnel fit again. If a path changes to another interface, the local address that the
-//! peer knows is on the wrong one.
+//! fragments are lost, probes of the connection check, or in the session, find what passes. With the path MTU known, TCP
+//! segments in the tunnel fit again. If a path changes to another interface, the local address that the peer knows is on
+//! the wrong one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
@@ -88,14 +88,16 @@ impl PeerPaths {
         self.due.extend(self.last.keys());
     }
 
-    /// Sets the largest inner packets in bytes that arrived as probes in sessions, of all peers that answer such.
-    pub(crate) fn set_probed_in_session(&mut self, found: impl Iterator<Item = (PublicKey, u16)>) {
-        let found: HashMap<_, _> = found.collect();
-        let before = std::mem::replace(&mut self.probed_in_session, found);
-        let keys = before.keys().chain(self.probed_in_session.keys());
-        let changed = keys.filter(|key| before.get(key) != self.probed_in_session.get(key));
-
-        self.due.extend(changed);
+    /// Sets the largest inner packet in bytes that probes in the session with `peer` found to arrive. `None`: it is not
+    /// known.
+    pub(crate) fn set_probed_in_session(&mut self, peer: PublicKey, bytes: Option<u16>) {
+        let before = match bytes {
+            Some(bytes) => self.probed_in_session.insert(peer, bytes),
+            None => self.probed_in_session.remove(&peer),
+        };
+        if before != bytes {
+            self.due.insert(peer);
+        }
     }
 
     /// Whether there are peers to query now: see [`Self::learn_due`].
@@ -130,6 +132,7 @@ impl PeerPaths {
         if self.last.len() > peers.len() {
             let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
             self.last.retain(|key, _| known.contains(key));
+            self.probed_in_session.retain(|key, _| known.contains(key));
         }
 
         changed

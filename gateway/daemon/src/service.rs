@@ -5,6 +5,7 @@
 mod connectivity;
 mod edge;
 mod handover;
+mod reconfiguration;
 mod replacement;
 mod sockets;
 mod source;
@@ -20,22 +21,20 @@ use strait_host::netlink::{Changes, Link, Netlink};
 use strait_host::signals::{SignalAction, Signals};
 use strait_host::vmclock::VmClock;
 use strait_io::handover::TakenOver;
-use strait_io::{Gateway, Monitor, trim_heap};
+use strait_io::{Gateway, Monitor};
 use strait_wg::PublicKey;
-use strait_wg::key_rotation::GRACE;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info};
 
 use super::admin::{AppliedConfig, StatusBoard};
-use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcome};
+use super::background_reader::{BackgroundReader, READ_MAX};
 use super::cluster::{self, ClusterEvent};
 use super::config::{Config, Findings, peer_config};
 use super::device_state::DeviceState;
 use super::forwarding;
 use super::path_probes::PathProbes;
 use super::peer_paths::PeerPaths;
-use super::reload::Reload;
 use super::resolver::Resolver;
 
 use edge::{Edge, Synced};
@@ -291,10 +290,7 @@ impl Service {
                     }
                     self.source.handle_status(&peers);
                     self.resolver.handle_status(&peers, now());
-                    if !self.source.checks_path_mtu() {
-                        self.path_probes.handle_status(&peers, self.mtu_bytes, now());
-                        self.paths.set_probed_in_session(self.path_probes.found());
-                    }
+                    self.follow_probed_paths(&peers);
                     for change in self.paths.learn(&self.netlink, &peers, self.mtu_bytes).await {
                         change.apply(&self.gateway);
                     }
@@ -350,93 +346,6 @@ impl Service {
         self.source.set_missing(&device.missing);
         self.board.set_device(device.clone());
         self.last_device = device;
-    }
-
-    /// Starts to read the file again.
-    fn reload(&mut self) {
-        let Source::File(file) = &self.source else {
-            info!("nothing to reload: changes come from the API server");
-            return;
-        };
-        let path = file.clone();
-        // Parsing a large file takes as much memory as the gateway has; free it.
-        let load = move || {
-            let loaded = Config::load(&path);
-            trim_heap();
-            loaded
-        };
-        if let Err(error) = self.reader.start(load) {
-            error!(%error, file = %file.display(), "configuration not reloaded; the previous one stays in force");
-        }
-    }
-
-    /// Applies the file that was read. An invalid file changes nothing.
-    async fn handle_read(&mut self, read: ReadOutcome<Result<Config, Findings>>) {
-        let again = match read {
-            // An outdated read is still newer than the running configuration.
-            ReadOutcome::Done(Ok(wanted), again) => {
-                self.reconfigure(wanted).await;
-                trim_heap();
-                again
-            }
-            ReadOutcome::Done(Err(findings), again) => {
-                for finding in findings.lines() {
-                    error!("{finding}");
-                }
-                error!("configuration not reloaded; the previous one stays in force");
-                again
-            }
-            ReadOutcome::TimedOut => {
-                return error!(
-                    limit = ?READ_MAX,
-                    "the configuration, or a key file that it names, cannot be read in time; the previous one stays in force"
-                );
-            }
-            ReadOutcome::Panicked => {
-                return error!(
-                    "configuration not reloaded: its read panicked; the previous one stays in force"
-                );
-            }
-        };
-        if again == ReadAgain::Yes {
-            self.reload();
-        }
-    }
-
-    /// Applies the difference to the running configuration.
-    async fn reconfigure(&mut self, wanted: Config) {
-        let reload = Reload::between(&self.config, wanted);
-        for setting in &reload.needs_restart {
-            warn!("{setting}");
-        }
-        let is_unchanged = reload.is_unchanged();
-        self.config = Arc::new(reload.config);
-        if is_unchanged {
-            // The origins may have changed.
-            self.publish();
-            match &self.source {
-                Source::File(_) => info!("configuration reloaded; nothing to apply"),
-                // Status reports change objects too.
-                Source::Cluster(_) => debug!("objects changed; nothing to apply"),
-            }
-            return;
-        }
-
-        if reload.has_new_key {
-            let public_key = self.config.private_key.public_key();
-            self.gateway.rotate_private_key(&self.config.private_key);
-            info!(%public_key, grace = ?GRACE, "our key changed; the previous one stays valid for a while");
-        }
-        self.apply();
-        self.sync_edge().await;
-        let changes = reload.peers;
-        info!(
-            added = ?changes.added,
-            removed = ?changes.removed,
-            changed = ?changes.changed,
-            generation = self.generation,
-            "configuration reloaded"
-        );
     }
 
     /// Passes peers and table to the packet threads.

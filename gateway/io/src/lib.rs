@@ -53,6 +53,9 @@ pub use settings::{EdgeSettings, Offload, Settings};
 pub use start_error::StartError;
 pub use strait_engine::PeerConfig;
 
+/// The most bytes that padding and the header and tag of transport data add to a probe.
+const PROBE_OVERHEAD_BYTES: usize = 48;
+
 /// How often a draining gateway checks for staged packets.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
@@ -368,7 +371,8 @@ impl Gateway {
 
     /// Sends probes of the path to `peer`, one for each of `lengths` in bytes. Does nothing without a session.
     pub fn probe_path(&self, peer: PublicKey, lengths: &[u16]) {
-        let mut batch = TransmitBatch::default();
+        let bytes = lengths.iter().map(|bytes| usize::from(*bytes) + PROBE_OVERHEAD_BYTES).sum();
+        let mut batch = TransmitBatch::with_capacity(bytes);
         self.control.probe_path(peer, lengths, clock::now(), &mut batch);
         self.shared.send_all(&mut batch);
     }

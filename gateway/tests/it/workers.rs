@@ -16,7 +16,7 @@ use strait_lab::Cluster;
 use strait_lab::LabError;
 use strait_lab::Layout;
 use strait_lab::Namespace;
-use strait_lab::topology::LISTEN_PORT;
+use strait_lab::topology::{LISTEN_PORT, POD_LINK};
 use strait_lab::traffic::{Amount, Datagrams, tcp, udp};
 
 use crate::harness::require::Need::{Root, Tun};
@@ -25,6 +25,13 @@ use crate::harness::world::World;
 
 /// How often order is looked for where there may be none.
 const ATTEMPTS: usize = 5;
+
+/// UDP payloads of probes of the path and of their answers, which may leave in one send, in bytes. Another thread sends
+/// them, so their counters have another order than those of packets.
+const PROBE_LENGTHS: [u16; 5] = [32 + 576, 32 + 1420, 2 * (32 + 1420), 32 + 16, 2 * (32 + 16)];
+
+/// Of the links of pods, in bytes: no packet with data is as long as a probe.
+const POD_MTU: u32 = 1400;
 
 /// `ETH_P_ALL`: what leaves is heard only by who listens to everything.
 const EVERYTHING: u16 = 0x0003;
@@ -41,6 +48,7 @@ fn workers_keep_packets_and_counters_in_order() {
         let offload = Offload { udp_gso, ..Offload::default() };
         let world = World::start_with(&Layout::equal().without_ipv6(), |clusters| {
             for cluster in [&mut clusters.milan, &mut clusters.rome] {
+                cluster.pod.set_mtu(POD_LINK, POD_MTU).unwrap();
                 cluster.config.set_workers(2);
                 cluster.config.set_offload(offload);
             }
@@ -116,11 +124,12 @@ fn worker_frames(cluster: &Cluster, direction: &str) -> u64 {
 /// A stream, and a place in it. Of the second number only the lowest sixteen bits are known.
 type Place = (u64, (u64, u16));
 
-/// The session and the sending counter of an outer datagram.
+/// The session and the sending counter of an outer datagram that carries a packet.
 fn counter(packet: &[u8]) -> Option<Place> {
     let (protocol, _, udp) = parse(packet)?;
-    let port = |at: usize| udp.get(at..)?.first_chunk().map(|port| u16::from_be_bytes(*port));
-    if protocol != UDP || (port(0)? != LISTEN_PORT && port(2)? != LISTEN_PORT) {
+    let field = |at: usize| udp.get(at..)?.first_chunk().map(|field| u16::from_be_bytes(*field));
+    let is_ours = field(0)? == LISTEN_PORT || field(2)? == LISTEN_PORT;
+    if protocol != UDP || !is_ours || PROBE_LENGTHS.contains(&field(4)?.saturating_sub(8)) {
         return None;
     }
     let message = udp.get(8..)?.strip_prefix(&[4, 0, 0, 0])?;

@@ -1,11 +1,13 @@
-//! What the control loop does with the results of the connection check.
+//! What the control loop does with the results of the connection check, and of probes in sessions.
 
+use strait_io::PeerStatus;
 use tracing::{info, warn};
 
 use super::{Service, now};
 use crate::cluster::ConnectivityEvent;
 use crate::config::Config;
 use crate::mtu;
+use crate::path_probes::PathProbing;
 
 impl Service {
     /// Handles the results of probes. If some are missed, the peer may have moved.
@@ -37,16 +39,30 @@ impl Service {
         }
     }
 
+    /// Probes the paths to `peers` in their sessions, unless the connection check does.
+    pub(super) fn follow_probed_paths(&mut self, peers: &[PeerStatus]) {
+        if self.source.checks_path_mtu() {
+            return;
+        }
+        self.path_probes.handle_status(peers, self.mtu_bytes, now());
+        for PeerStatus { public_key, .. } in peers {
+            let found = self.path_probes.found(*public_key);
+            self.paths.set_probed_in_session(*public_key, found);
+        }
+    }
+
     /// Sends the probes of paths that are due, and handles the answers to former ones.
     pub(super) fn probe_paths(&mut self) {
         let Self { gateway, path_probes, paths, mtu_bytes, .. } = self;
         let answers = |peer| gateway.take_answered_probes(peer);
-        for (peer, lengths) in path_probes.handle_timeout(*mtu_bytes, now(), answers) {
+        for PathProbing { peer, lengths, found } in
+            path_probes.handle_timeout(*mtu_bytes, now(), answers)
+        {
             if !lengths.is_empty() {
                 gateway.probe_path(peer, &lengths);
             }
+            paths.set_probed_in_session(peer, found);
         }
-        paths.set_probed_in_session(path_probes.found());
     }
 
     /// Gives the device the MTU that the underlay has room for if it `may_grow`, and otherwise the configured one

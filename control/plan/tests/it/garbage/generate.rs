@@ -1,9 +1,11 @@
 //! Objects generated from a schema: each value is valid, or garbage.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -100,10 +102,12 @@ pub(super) fn object(kind: &str) -> BoxedStrategy<Value> {
 
 /// The schema of the only version of a kind.
 fn schema(kind: &str) -> JSONSchemaProps {
-    let crd = crd::all().into_iter().find(|crd| crd.spec.names.kind == kind).expect("the kind");
-    let version = crd.spec.versions.into_iter().next().expect("a version");
+    // They take a second.
+    static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crd::all);
+    let crd = DEFINITIONS.iter().find(|crd| crd.spec.names.kind == kind).expect("the kind");
+    let schema = crd.spec.versions.first().and_then(|version| version.schema.as_ref());
 
-    version.schema.and_then(|schema| schema.open_api_v3_schema).expect("a schema")
+    schema.and_then(|schema| schema.open_api_v3_schema.clone()).expect("a schema")
 }
 
 /// A value of this schema; each part of it is garbage with this probability.
