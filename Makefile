@@ -103,7 +103,7 @@ bench-peers: ## Throughput with 1,000 configured peers compared with one, five m
 .PHONY: bench-cluster
 bench-cluster: ## Delay and cost of changes of objects, and cost of the operator, fifteen minutes
 	@.ci/setup test
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-daemon --test it -- --nocapture thousand
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-daemon --test it -- --nocapture many_peers
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture --test-threads=1 kube::figures kube::replicas kube::standalone
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test it -- --nocapture two_hundred
 

@@ -20,8 +20,11 @@ fn every_probe_is_answered_beside_slow_clients() {
             .collect();
 
         are_connected.wait();
-        // Connections are accepted in turn: all of them are by then.
-        assert!(is_answered_within(server.address, PATIENCE));
+        // All of them come at once, which a busy machine needs some time for.
+        wait_until("a probe is answered in time", PATIENCE, || {
+            Ok(is_answered_within(server.address, PROBE_MAX))
+        })
+        .unwrap();
         let failed: Vec<_> =
             (0..100).filter(|_| !is_answered_within(server.address, PROBE_MAX)).collect();
         is_over.store(true, Ordering::Relaxed);
