@@ -3,8 +3,11 @@
 Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
 """
 
+import os
+import signal
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from checks import install  # noqa: F401
 from checks.faults import replaced, without_api_servers
@@ -13,8 +16,15 @@ from checks.replicas import kill, outage_of_dead_node, wait_for_replicas
 from checks.upgrade import gateways, upgrade, use_other_image
 from lab.outage import outage_of
 from lab.report import check
+from lab.shell import wait_until
+from lab.traffic import throughput
 
 AWAY_S = 60
+
+# Of TCP while a binary is replaced, which takes half a second.
+LOAD_S = 6
+
+TOOK_OVER = "took over from the previous program"
 
 
 def client(world):
@@ -48,6 +58,28 @@ def killed(side, times=1):
     return event
 
 
+def replaced_in_place(side):
+    """The file holds the same binary, as the root of the container is read-only. One TCP stream takes what it gets."""
+    def event(world):
+        cluster, other = world.ways[0]
+        pod, target = world.pod(cluster), world.target(cluster, other)
+        gateway = world.gateway(*side(world))
+
+        def replacements():
+            return gateway.cluster.kubectl("--namespace", gateway.namespace, "logs", gateway.name).count(TOOK_OVER)
+
+        def act():
+            before = replacements()
+            with ThreadPoolExecutor() as pool:
+                load = pool.submit(throughput, pod, target, LOAD_S)
+                time.sleep(2)
+                os.kill(gateway.pid, signal.SIGUSR2)
+                wait_until("the process runs its binary again", lambda: replacements() > before)
+                load.result()
+        return outage_of(world, cluster, other, act)
+    return event
+
+
 def upgraded(world):
     return outage_of(world, *world.ways[0], lambda: use_other_image(world), settle=5)
 
@@ -71,6 +103,8 @@ EVENTS = {
     "the client's process is killed twice": (killed(client, times=2), False),
     "the server's process is killed twice": (killed(server, times=2), False),
     "the client's node has no power": (node_dead, True),
+    "the client's binary is replaced in place": (replaced_in_place(client), False),
+    "the server's binary is replaced in place": (replaced_in_place(server), False),
     "the chart upgrades to another image": (upgraded, False),
     f"the API servers are away for {AWAY_S} s": (api_servers_away, False),
 }
