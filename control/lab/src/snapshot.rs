@@ -32,8 +32,8 @@ pub(super) async fn restore(folder: &Path) -> bool {
     true
 }
 
-/// Identifies the programs and the definitions. A test compares the files with those of the code, which take a second to
-/// compute.
+/// Identifies the programs and the definitions, by the files in `deploy/crds`: to generate them from the code takes a
+/// second. A test compares both.
 fn digest(assets: &Path) -> io::Result<String> {
     let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
     let mut files = fs::read_dir(definitions)?

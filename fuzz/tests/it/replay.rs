@@ -23,7 +23,7 @@ fn no_old_crash_returns() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn random_bytes_violate_no_property(bytes in prop::collection::vec(any::<u8>(), 0..300)) {

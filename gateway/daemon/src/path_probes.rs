@@ -43,8 +43,10 @@ struct ProbedPath {
     /// Packets that had been sent to the peer at the last count.
     packets: u64,
     active_until: Instant,
-    /// When an answer arrived; while none was due, the end of that time.
+    /// When the last answer arrived, or since when the path is probed again if that is later.
     heard: Instant,
+    /// What a former process has found, in bytes: it counts until something is found here.
+    inherited: Option<u16>,
     round_trip: Duration,
     state: State,
 }
@@ -52,12 +54,7 @@ struct ProbedPath {
 #[derive(Debug)]
 enum State {
     /// It has not answered.
-    Trying {
-        tries_left: u8,
-        due: Instant,
-        /// What a former process has found, in bytes.
-        inherited: Option<u16>,
-    },
+    Trying { tries_left: u8, due: Instant },
     /// It answers.
     Discovering(PathMtuDiscovery),
 }
@@ -116,8 +113,9 @@ impl ProbedPath {
             packets: 0,
             active_until: now,
             heard: now,
+            inherited,
             round_trip: Duration::ZERO,
-            state: State::Trying { tries_left: TRIES, due: now, inherited },
+            state: State::trying(now),
         }
     }
 
@@ -133,7 +131,7 @@ impl ProbedPath {
         let is_renewed = self.handshake != peer.last_handshake;
         self.handshake = peer.last_handshake;
         match &mut self.state {
-            State::Trying { .. } if is_renewed => self.state = State::trying(now),
+            State::Trying { .. } if is_renewed => self.try_again(now),
             State::Trying { .. } => {}
             State::Discovering(discovery) => discovery.set_limit(mtu, now),
         }
@@ -155,7 +153,7 @@ impl ProbedPath {
         } else if now.saturating_duration_since(self.heard) > SILENCE_MAX
             && matches!(self.state, State::Discovering(_))
         {
-            self.state = State::trying(now);
+            self.try_again(now);
         }
 
         match &mut self.state {
@@ -176,17 +174,23 @@ impl ProbedPath {
         }
     }
 
-    const fn found(&self) -> Option<u16> {
+    /// Nothing that was found counts any more.
+    fn try_again(&mut self, now: Instant) {
+        self.inherited = None;
+        self.state = State::trying(now);
+    }
+
+    fn found(&self) -> Option<u16> {
         match &self.state {
-            State::Trying { inherited, .. } => *inherited,
-            State::Discovering(discovery) => discovery.get(),
+            State::Trying { .. } => self.inherited,
+            State::Discovering(discovery) => discovery.get().or(self.inherited),
         }
     }
 }
 
 impl State {
     const fn trying(now: Instant) -> Self {
-        Self::Trying { tries_left: TRIES, due: now, inherited: None }
+        Self::Trying { tries_left: TRIES, due: now }
     }
 }
 
@@ -332,11 +336,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_former_process_found_counts() {
+    fn what_was_inherited_counts_until_probed() {
         let mut world = World::new();
         world.peer.path_mtu = Some(PathMtu { bytes: 1_200, source: PathMtuSource::Probe });
-        world.probes.handle_status(std::slice::from_ref(&world.peer), MTU, world.now);
+        world.passes = 1_200;
+        for _ in 0..100 {
+            world.run(Duration::from_millis(100));
+            assert_eq!(world.found(), Some(1_200));
+        }
 
-        assert_eq!(world.found(), Some(1_200));
+        world.passes = u16::MAX;
+        world.run(Duration::from_secs(10));
+        assert_eq!(world.found(), Some(MTU));
     }
 }

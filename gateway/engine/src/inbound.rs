@@ -23,7 +23,7 @@ use strait_packet::path::Path;
 use strait_packet::{Header, rewrite};
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
-use strait_wg::{OpenedRun, Opening, PathProbe, PathProbes, Peer, ReceiverIndices};
+use strait_wg::{OpenedProbes, OpenedRun, Opening, PathProbe, Peer, ReceiverIndices};
 
 /// The most messages that one system call receives, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -375,7 +375,7 @@ fn note_authentic(peer: &Peer, opened: &Opened, path: Path, out: &mut TransmitBa
         // Not to `path` if this datagram was reordered.
         seal_staged(peer, peer.path().unwrap_or(path), out, now);
     }
-    if opened.probes != PathProbes::default() {
+    if opened.probes != OpenedProbes::default() {
         handle_probes(peer, opened.probes, path, out, now);
     }
 }
@@ -384,7 +384,7 @@ fn note_authentic(peer: &Peer, opened: &Opened, path: Path, out: &mut TransmitBa
 #[cold]
 fn handle_probes(
     peer: &Peer,
-    probes: PathProbes,
+    probes: OpenedProbes,
     path: Path,
     out: &mut TransmitBatch,
     now: Instant,

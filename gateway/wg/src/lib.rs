@@ -38,7 +38,7 @@ pub use key::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use key_rotation::KeyRotation;
 pub use opening::{OpenedRun, Opening};
 pub use path_mtu::{PathMtu, PathMtuSource};
-pub use path_probe::{PathProbe, PathProbes};
+pub use path_probe::{OpenedProbes, PathProbe};
 pub use peer::Peer;
 pub use staged::Staged;
 pub use tai64n::Epoch;

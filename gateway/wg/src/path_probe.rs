@@ -1,7 +1,7 @@
 //! Probes of the path MTU in a session: transport data whose content is neither a packet nor empty.
 //!
 //! A probe has the length of the packet for which it stands. Its answer is short, and repeats the length. Other
-//! implementations drop both, as content without an IP version (whitepaper, section 5.4.6), so only gateways of ours
+//! implementations drop both, as content without an IP version (whitepaper, section 3), so only gateways of ours
 //! answer.
 //!
 //! ```text
@@ -68,14 +68,14 @@ impl PathProbe {
 
 /// The probes and answers in a run of datagrams: of each the longest, as one run holds one length and a shorter last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathProbes {
+pub struct OpenedProbes {
     /// The length of a probe in bytes.
     pub probe: Option<u16>,
     /// The length in an answer in bytes.
     pub answer: Option<u16>,
 }
 
-impl PathProbes {
+impl OpenedProbes {
     /// Adds one.
     pub(super) fn add(&mut self, probe: PathProbe) {
         match probe {

@@ -15,7 +15,7 @@ use blake2::{Blake2s256, Digest as _};
 
 use super::handover::TunnelState;
 use super::{
-    AcceptedByPeer, Epoch, IndexSlot, OpenedRun, Opening, PathProbe, PathProbes, PresharedKey,
+    AcceptedByPeer, Epoch, IndexSlot, OpenedProbes, OpenedRun, Opening, PathProbe, PresharedKey,
     PublicKey, Staged,
 };
 use strait_packet::DropReason;
@@ -360,7 +360,7 @@ pub struct Opened {
     /// Keepalives and [probes](PathProbe) among them.
     pub keepalives: u64,
     /// The probes among them.
-    pub probes: PathProbes,
+    pub probes: OpenedProbes,
     /// Datagrams without a session for their receiver index.
     pub no_session: u64,
     /// Datagrams seen before, or behind the replay window.

@@ -102,7 +102,7 @@ pub(super) fn object(kind: &str) -> BoxedStrategy<Value> {
 
 /// The schema of the only version of a kind.
 fn schema(kind: &str) -> JSONSchemaProps {
-    // They take a second.
+    // To generate them takes a second.
     static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crd::all);
     let crd = DEFINITIONS.iter().find(|crd| crd.spec.names.kind == kind).expect("the kind");
     let schema = crd.spec.versions.first().and_then(|version| version.schema.as_ref());

@@ -14,7 +14,7 @@ fn contents_are_padded_up_to_the_mtu() {
 }
 
 #[test]
-fn a_probe_is_answered_with_its_length() {
+fn a_probe_is_read_with_its_length() {
     for engines in [[Native, Native], [Native, Boringtun]] {
         let pair = Pair::established(engines);
         let path = pair.ends[1].address.into();
