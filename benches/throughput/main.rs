@@ -289,11 +289,16 @@ fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// The model, and whether it has what the widest lanes of the vector AEAD need.
 fn processor() -> String {
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let Some((_, model)) = model else {
+        return "an unknown processor".to_owned();
+    };
+    let has = if cpu.contains(" avx512f ") { "with" } else { "without" };
 
-    model.map_or_else(|| "an unknown processor".to_owned(), |(_, model)| model.to_owned())
+    format!("{model} {has} AVX-512")
 }
 
 /// Empty if there is no such file.
