@@ -71,7 +71,7 @@ e2e-outages: ## How long pods do not reach each other when something dies, ten t
 e2e-results: ## Keep the tables of the last make e2e, e2e-liqo and e2e-outages in deploy/e2e
 	@test -f target/e2e/results.md || test -f target/e2e-liqo/results.md || test -f target/e2e/outages.md || \
 	    { echo "there is no table: run make e2e, e2e-liqo or e2e-outages" >&2; exit 1; }
-	@! test -f target/e2e/outages.md || cp -v target/e2e/outages.md deploy/e2e/OUTAGES.md
+	@! test -f target/e2e/outages.md || { cp -v target/e2e/outages.md deploy/e2e/OUTAGES.md; cp -v target/e2e/outages.json deploy/e2e/; }
 	@! test -f target/e2e/results.md || cp -v target/e2e/results.md deploy/e2e/RESULTS.md
 	@! test -f target/e2e-liqo/results.md || cp -v target/e2e-liqo/results.md deploy/e2e/RESULTS-liqo.md
 

@@ -118,11 +118,11 @@ class Node:
         """Ends all its processes at once, as a power failure does."""
         if self.init is None:
             return
+        # First, as the kernel says for processes that they have ended. It would go a moment after the namespace, too.
+        run("ip", "-n", LAN, "link", "delete", self.name)
         kill(self.init, signal.SIGKILL)
         self.first.wait()
         self.init = None
-        # The kernel removes it a moment after the namespace otherwise.
-        run("ip", "-n", LAN, "link", "delete", self.name)
         run("ip", "netns", "delete", self.namespace)
         remove_all_cgroups_of(self.namespace)
 

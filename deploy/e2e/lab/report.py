@@ -57,14 +57,13 @@ class Report:
             if result == "FAILED" and one.is_needed:
                 return
 
-    def heading(self, title):
-        """The lines that say what ran when and where."""
+    def when_and_where(self):
         revision = run("git", "describe", "--always", "--dirty", check=False)
         cores = run("nproc")
-        return [f"# {title}", "", f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}.", ""]
+        return f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}"
 
     def table(self, title):
-        lines = [*self.heading(title), "| check | result | figure | seconds |", "|---|---|---|---|"]
+        lines = [f"# {title}", "", f"{self.when_and_where()}.", "", "| check | result | figure | seconds |", "|---|---|---|---|"]
         for name, result, figure, seconds in self.rows:
             first = figure.strip().splitlines()[0] if figure.strip() else ""
             lines.append(f"| {name} | {result} | {first.replace('|', '/')} | {seconds:.1f} |")

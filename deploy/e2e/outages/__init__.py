@@ -1,8 +1,10 @@
 """How long pods do not reach each other when something dies: the table of OUTAGES.md.
 
 Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
+Each cell is a check, so `--only` selects cells. The others keep what was measured before.
 """
 
+import json
 import os
 import signal
 import statistics
@@ -15,6 +17,7 @@ from checks.gateways import GATEWAYS, dead_node_of_several, use_gateways
 from checks.replicas import kill, outage_of_dead_node, wait_for_replicas
 from checks.upgrade import gateways, upgrade, use_other_image
 from lab.outage import outage_of
+from lab.programs import PROJECT
 from lab.report import check
 from lab.shell import wait_until
 from lab.traffic import throughput
@@ -110,24 +113,12 @@ EVENTS = {
 }
 
 
-def wait_for_all(world):
-    wait_for_replicas(world, world.replicas * world.gateways)
-    world.wait_for_pings()
+# Of each column, in an order of few changes: replicas of each gateway, and gateways of the peering.
+COLUMNS = {"one replica": (1, 1), "two gateways": (1, GATEWAYS), "two replicas": (2, 1)}
 
-
-def measure(world, column):
-    """Runs each event that is possible, and keeps what pings have seen."""
-    for name, (event, needs_another) in EVENTS.items():
-        if needs_another and world.replicas * world.gateways == 1:
-            continue
-        for _ in range(world.repetitions):
-            wait_for_all(world)
-            # The last event may have left a session that is a moment old.
-            time.sleep(2)
-            outage = event(world)
-            print(f"    {name}: {outage}", flush=True)
-            world.outages.setdefault(name, {}).setdefault(column, []).append(outage)
-    return f"{len(EVENTS)} events, {world.repetitions} times each"
+# What was measured, by column and event.
+KEPT = PROJECT / "deploy" / "e2e" / "outages.json"
+MEASURED = "outages.json"
 
 
 @check("a second node joins", is_needed=True)
@@ -136,43 +127,81 @@ def second_node(world):
     wait_for_all(world)
 
 
-@check("outages with one replica")
-def one_replica(world):
-    return measure(world, "one replica")
+def wait_for_all(world):
+    wait_for_replicas(world, world.replicas * world.gateways)
+    world.wait_for_pings()
 
 
-@check("outages with two gateways")
-def two_gateways(world):
-    use_gateways(world, GATEWAYS)
-    try:
-        return measure(world, "two gateways")
-    finally:
-        use_gateways(world, 1)
+def arrange(world, column):
+    """Gives the peering the replicas and gateways of the column."""
+    replicas, count = COLUMNS[column]
+    if world.gateways != count:
+        use_gateways(world, count)
+    if world.replicas != replicas:
+        upgrade(world, "--set", f"gateways.replicas={replicas}")
+        world.replicas = replicas
 
 
-@check("outages with two replicas")
-def two_replicas(world):
-    upgrade(world, "--set", "gateways.replicas=2")
-    world.replicas = 2
-    return measure(world, "two replicas")
+def measure(column, name, event):
+    def cell(world):
+        arrange(world, column)
+        outages = []
+        for _ in range(world.repetitions):
+            wait_for_all(world)
+            # The last event may have left a session that is a moment old.
+            time.sleep(2)
+            outages.append(event(world))
+            print(f"    {outages[-1]}", flush=True)
+        world.outages.setdefault(column, {})[name] = outages
+        return in_words([[one.longest_gap_s, one.lost, bool(one.errors)] for one in outages])
+    return cell
 
 
-def table(world, heading):
-    """In Markdown, below the lines of `heading`."""
-    columns = ["one replica", "two replicas", "two gateways"]
-    lines = [*heading, f"| event | {' | '.join(columns)} |", "|---|---|---|---|"]
+for one_column, (replicas_of_it, gateways_of_it) in COLUMNS.items():
+    for one_name, (one_event, needs_another) in EVENTS.items():
+        if not needs_another or replicas_of_it * gateways_of_it > 1:
+            check(f"{one_column}: {one_name}")(measure(one_column, one_name, one_event))
+
+
+def results(world, report):
+    """The table in Markdown, of what was measured now and, in its other cells, before. Also written for `KEPT`."""
+    cells = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    when = report.when_and_where()
+    for column, events in world.outages.items():
+        for name, outages in events.items():
+            seen = [[round(one.longest_gap_s, 3), one.lost, bool(one.errors)] for one in outages]
+            cells.setdefault(column, {})[name] = {"measured": when, "outages": seen}
+    (world.folder / MEASURED).write_text(json.dumps(cells, indent=1) + "\n")
+
+    order = ["one replica", "two replicas", "two gateways"]
+    lines = ["# Outages", "", "Medians of the longest gap, with the least and the most. Measured:", ""]
+    lines += [f"- {said}" for said in measurements(cells)]
+    lines += ["", f"| event | {' | '.join(order)} |", "|---|---|---|---|"]
     for name in EVENTS:
-        by_column = world.outages.get(name, {})
-        lines.append(f"| {name} | {' | '.join(cell(by_column.get(column)) for column in columns)} |")
+        of_event = [cells.get(column, {}).get(name, {}).get("outages") for column in order]
+        lines.append(f"| {name} | {' | '.join(in_words(outages) for outages in of_event)} |")
     return "\n".join(lines) + "\n"
 
 
-def cell(outages):
+def measurements(cells):
+    """What was measured when and how many times, a line each."""
+    found = {}
+    for column, events in cells.items():
+        for cell in events.values():
+            found.setdefault((cell["measured"], len(cell["outages"])), {}).setdefault(column, 0)
+            found[cell["measured"], len(cell["outages"])][column] += 1
+    for (when, times), columns in found.items():
+        said = ", ".join(f"{count} events with {column}" for column, count in columns.items())
+        yield f"{said}, {times} times each: {when}"
+
+
+def in_words(outages):
+    """Outages as gap in seconds, lost pings, and whether there were ICMP errors."""
     if not outages:
         return "-"
-    if not any(outage.lost for outage in outages):
+    if not any(lost for _, lost, _ in outages):
         return "0 lost"
-    gaps = [outage.longest_gap_s for outage in outages]
-    told = sum(bool(outage.errors) for outage in outages)
+    gaps = [gap for gap, _, _ in outages]
+    told = sum(has_errors for _, _, has_errors in outages)
     errors = f"; ICMP errors in {told} of {len(outages)}" if told else ""
     return f"**{statistics.median(gaps):.1f} s** ({min(gaps):.1f} to {max(gaps):.1f}){errors}"
