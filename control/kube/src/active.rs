@@ -1,15 +1,23 @@
 //! The label `networking.liqo.io/active`: it marks the active pod of a gateway. The Service of the gateway selects it,
 //! and Liqo reads it.
 //!
+//! With it goes the deletion cost of the pod, so that an upgrade replaces the pods on standby first and leadership moves
+//! once.
+//!
 //! A pod that becomes active has no session at first. The annotation `strait.io/has-session` marks the pod that nodes
 //! send packets to: it moves to the active pod when that pod has a session.
 
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, ObjectList, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, json};
 use strait_api::identity::Identity;
 use strait_api::labels::{ACTIVE, HAS_SESSION, TRUE};
+
+/// The Deployment's controller deletes pods with the lower cost first; the others have none, which is 0.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The label by which the pods of a gateway are found; its value is the name of the gateway.
 const APP_NAME: &str = "app.kubernetes.io/name";
@@ -38,8 +46,7 @@ impl ActivePod {
     ///
     /// The error of the API server, not found if this pod does not exist. May be called again.
     pub async fn claim(&self, has_session: bool) -> kube::Result<()> {
-        let replicas = ListParams::default().labels(&format!("{APP_NAME}={}", self.gateway));
-        let replicas = self.api.list(&replicas).await?;
+        let replicas = self.replicas().await?;
         let is_own = |pod: &&Pod| pod.name_any() == self.pod;
         // The others first, so that two pods never have the label at a time.
         for other in replicas.iter().filter(|pod| !is_own(pod)) {
@@ -62,6 +69,19 @@ impl ActivePod {
         self.set(&self.pod, marks).await
     }
 
+    /// The address of the replica that runs in `pod`, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// The error of the API server.
+    pub async fn address_of(&self, pod: &str) -> kube::Result<Option<IpAddr>> {
+        let replicas = self.replicas().await?;
+        let status =
+            replicas.iter().find(|it| it.name_any() == pod).and_then(|it| it.status.as_ref());
+
+        Ok(status.and_then(|status| status.pod_ip.as_ref()?.parse().ok()))
+    }
+
     /// Removes the label from this pod.
     ///
     /// # Errors
@@ -71,15 +91,23 @@ impl ActivePod {
         self.set(&self.pod, Marks { label: Some(None), annotation: None }).await
     }
 
+    async fn replicas(&self) -> kube::Result<ObjectList<Pod>> {
+        self.api.list(&ListParams::default().labels(&format!("{APP_NAME}={}", self.gateway))).await
+    }
+
     /// Patches only these, so that there is no conflict with other writers of the pod.
     async fn set(&self, pod: &str, Marks { label, annotation }: Marks) -> kube::Result<()> {
+        let mut annotations = Map::new();
+        if let Some(value) = annotation {
+            annotations.insert(HAS_SESSION.to_owned(), json!(value));
+        }
         let mut metadata = Map::new();
-        for (place, key, value) in
-            [("labels", ACTIVE, label), ("annotations", HAS_SESSION, annotation)]
-        {
-            if let Some(value) = value {
-                metadata.insert(place.to_owned(), json!({key: value}));
-            }
+        if let Some(value) = label {
+            metadata.insert("labels".to_owned(), json!({ACTIVE: value}));
+            annotations.insert(DELETION_COST.to_owned(), json!(value.map(|_| "1")));
+        }
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), annotations.into());
         }
         if metadata.is_empty() {
             return Ok(());
@@ -149,13 +177,8 @@ mod tests {
         Client::new(service_fn(answer), "tenant")
     }
 
-    fn pod(name: &str) -> Value {
-        json!({"metadata": {"name": name, "labels": {APP_NAME: "milan"}, "annotations": {}}})
-    }
-
-    #[tokio::test]
-    async fn nodes_follow_when_the_session_moves() {
-        let pods = Arc::new(Mutex::new(vec![pod("gw-1"), pod("gw-2")]));
+    /// One for each of these pods.
+    fn replicas(pods: &Arc<Mutex<Vec<Value>>>) -> [ActivePod; 2] {
         let identity = Identity {
             name: "milan".to_owned(),
             namespace: "tenant".to_owned(),
@@ -163,9 +186,36 @@ mod tests {
             uid: "5b8e".to_owned(),
             mode: Mode::Server,
         };
-        let client = server(Arc::clone(&pods));
-        let [first, second] =
-            ["gw-1", "gw-2"].map(|pod| ActivePod::new(client.clone(), &identity, pod.to_owned()));
+        let client = server(Arc::clone(pods));
+
+        ["gw-1", "gw-2"].map(|pod| ActivePod::new(client.clone(), &identity, pod.to_owned()))
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({"metadata": {"name": name, "labels": {APP_NAME: "milan"}, "annotations": {}}})
+    }
+
+    #[tokio::test]
+    async fn the_active_pod_is_deleted_last() {
+        let pods = Arc::new(Mutex::new(vec![pod("gw-1"), pod("gw-2")]));
+        let [first, second] = replicas(&pods);
+        let costs = || {
+            let cost = |pod: &Value| pod["metadata"]["annotations"].get(DELETION_COST).cloned();
+            pods.lock().unwrap().iter().map(cost).collect::<Vec<_>>()
+        };
+
+        first.claim(true).await.unwrap();
+        assert_eq!(costs(), [Some(json!("1")), None]);
+        second.claim(false).await.unwrap();
+        assert_eq!(costs(), [None, Some(json!("1"))]);
+        second.remove_label().await.unwrap();
+        assert_eq!(costs(), [None, None]);
+    }
+
+    #[tokio::test]
+    async fn nodes_follow_when_the_session_moves() {
+        let pods = Arc::new(Mutex::new(vec![pod("gw-1"), pod("gw-2")]));
+        let [first, second] = replicas(&pods);
         let marks = || {
             let parsed = |pod: &Value| serde_json::from_value::<Pod>(pod.clone()).unwrap();
             let pods: Vec<_> = pods.lock().unwrap().iter().map(parsed).collect();

@@ -64,6 +64,12 @@ impl Elector {
         }
     }
 
+    /// The periods of the election.
+    #[must_use]
+    pub const fn times(&self) -> Times {
+        self.times
+    }
+
     /// Whether the API server has answered any call yet.
     #[must_use]
     pub const fn was_answered(&self) -> bool {
@@ -74,6 +80,17 @@ impl Elector {
     #[must_use]
     pub const fn holds(&self) -> bool {
         self.holds
+    }
+
+    /// See [`Candidate::leader`](super::Candidate::leader).
+    #[must_use]
+    pub fn leader(&self) -> Option<&str> {
+        self.election.leader()
+    }
+
+    /// See [`Candidate::leader_has_ended`](super::Candidate::leader_has_ended).
+    pub fn leader_has_ended(&mut self, holder: String) {
+        self.election.leader_has_ended(holder);
     }
 
     /// See [`Election::record_of_leader`].

@@ -1,6 +1,7 @@
 //! Decides when this replica is the leader.
 
 mod guest;
+mod leader_process;
 mod lease;
 
 use std::net::SocketAddr;
@@ -9,10 +10,11 @@ use std::time::Duration;
 use kube::Client;
 use strait_api::identity::Identity;
 use strait_kube::active::ActivePod;
-use strait_kube::election::{Election, ProbedPathMtu};
+use strait_kube::election::{Election, Elector, ProbedPathMtu};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::leader_process::{HealthPort, LeaderProcess};
 use self::lease::PeerHeard;
 use super::settings::Leadership;
 use crate::election::Candidacy;
@@ -56,13 +58,16 @@ impl LeadershipTask {
         let mut end = None;
         match leadership.clone() {
             Leadership::Always => {}
-            Leadership::Lease(Candidacy { settings, times, pod }) => {
+            Leadership::Lease { candidacy: Candidacy { settings, times, pod }, health_port } => {
                 let election = Election::new(client.clone(), identity, settings);
+                let elector = Elector::new(election, times);
                 let pod = ActivePod::new(client.clone(), identity, pod);
+                let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port });
+                let leader = LeaderProcess::new(health);
                 let (sender, ended) = oneshot::channel();
                 let peer_heard = PeerHeard { heard: last_heard, path_mtu: last_path_mtu, awaits };
                 task.spawn(lease::run_election(
-                    election, pod, times, has_led, term, peer_heard, ended,
+                    elector, pod, has_led, term, peer_heard, leader, ended,
                 ));
                 end = Some(sender);
             }

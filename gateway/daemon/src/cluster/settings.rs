@@ -84,7 +84,11 @@ pub(crate) enum Leadership {
     /// Always: it is the only replica.
     Always,
     /// While it holds the Lease.
-    Lease(Candidacy),
+    Lease {
+        candidacy: Candidacy,
+        /// That of each replica, as all have the same flags; `None` for a server.
+        health_port: Option<u16>,
+    },
     /// From when Liqo's gateway container tells it to start.
     OtherContainer {
         socket: PathBuf,
@@ -189,7 +193,7 @@ impl Settings {
         let leadership = if replaces_container {
             leadership_of_other_container(flags)
         } else {
-            leadership(flags)?
+            leadership(flags, identity.mode)?
         };
 
         Ok((
@@ -247,9 +251,14 @@ fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
     }
 }
 
-fn leadership(flags: &ClusterFlags) -> Result<Leadership, UsageError> {
+fn leadership(flags: &ClusterFlags, mode: Mode) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
-        flags.election.candidacy(Some(&flags.interface)).map(Leadership::Lease)
+        let candidacy = flags.election.candidacy(Some(&flags.interface))?;
+        // The Service of a server follows the label in 1.5 s, as kube-proxy makes one change a second. Before that the
+        // container runs again.
+        let health = flags.health_probe_bind_address.0.filter(|_| mode == Mode::Client);
+        let health_port = health.map(|address| address.port());
+        Ok(Leadership::Lease { candidacy, health_port })
     } else {
         Ok(Leadership::Always)
     }
@@ -499,8 +508,10 @@ mod tests {
             read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
                 .map(|(settings, _)| settings.leadership)
         };
-        let Leadership::Lease(candidacy) = leadership(&[]).unwrap() else { panic!("no election") };
-        let Leadership::Lease(again) = leadership(&[]).unwrap() else { panic!("no election") };
+        let [candidacy, again] = [(); 2].map(|()| match leadership(&[]) {
+            Ok(Leadership::Lease { candidacy, .. }) => candidacy,
+            _ => panic!("no election"),
+        });
 
         assert_eq!(candidacy.pod, "gw-1");
         assert!(candidacy.settings.holder.starts_with("gw-1_"));
@@ -508,6 +519,19 @@ mod tests {
         assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
         let error = leadership(&["--leader-election-lease-duration=9s"]).unwrap_err();
         assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
+    }
+
+    #[test]
+    fn only_clients_watch_the_health_port() {
+        for (mode, watched) in [("--mode=server", None), ("--mode=client", Some(8085))] {
+            let election = ["--leader-election", "--pod-name=gw-1", "--endpoint-address=192.0.2.7"];
+            let health = "--health-probe-bind-address=:8085";
+            let (settings, _) = read(&[&SERVER[..4], &election, &[mode, health]].concat()).unwrap();
+            let Leadership::Lease { health_port, .. } = settings.leadership else {
+                panic!("no election")
+            };
+            assert_eq!(health_port, watched, "{mode}");
+        }
     }
 
     #[test]

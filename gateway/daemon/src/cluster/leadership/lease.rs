@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strait_kube::active::ActivePod;
-use strait_kube::election::{Election, Elector, PeerRecord, ProbedPathMtu, Role, Times};
+use strait_kube::election::{Elector, PeerRecord, ProbedPathMtu, Role};
 use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::info;
 
 use super::LeaderTerm;
+use super::leader_process::LeaderProcess;
 use crate::config::address_of_one_host;
 
 /// How long a new leader looks for its session often: kube-proxy leads the peer of a server to its pod within a second.
@@ -31,15 +33,15 @@ pub(super) struct PeerHeard {
 ///
 /// If the replica `has_led` before its container restarted, it leads until the API server says who holds the Lease.
 pub(super) async fn run_election(
-    election: Election,
+    mut elector: Elector,
     pod: ActivePod,
-    times: Times,
     has_led: bool,
     term: watch::Sender<Option<LeaderTerm>>,
     mut peer: PeerHeard,
+    mut leader: LeaderProcess,
     mut end: oneshot::Receiver<bool>,
 ) -> bool {
-    let mut elector = Elector::new(election, times);
+    let times = elector.times();
     let mut labels = RepeatedFailure::about("label the active pod");
     // A successor of the leader's process goes on.
     let mut was = if term.borrow().is_some() { Role::Leader } else { Role::Standby };
@@ -79,11 +81,16 @@ pub(super) async fn run_election(
             (Role::Standby, Role::Standby) => labels.log(&anyhow::Ok(())),
         }
         was = is;
+        leader.follow(elector.leader());
 
         select! {
             () = sleep(times.retry_period) => {}
             Ok(()) = peer.heard.changed(), if is == Role::Leader && !has_session => {
                 has_session = true;
+            }
+            holder = leader.ended() => {
+                info!(holder, "the process of the leader has ended");
+                elector.leader_has_ended(holder);
             }
             needs_successor = &mut end => break needs_successor.unwrap_or_default(),
         }
@@ -122,7 +129,7 @@ mod tests {
     use serde_json::json;
     use strait_api::identity::{Identity, Mode};
     use strait_api::labels::{ACTIVE, HAS_SESSION};
-    use strait_kube::election::Settings;
+    use strait_kube::election::{Election, Settings, Times};
     use tokio::spawn;
     use tokio::task::JoinHandle;
     use tower::service_fn;
@@ -240,13 +247,15 @@ mod tests {
             place: None,
             lease_duration: Duration::from_secs(15),
         };
-        let election = Election::new(client.clone(), &identity(), settings);
+        let elector = Elector::new(Election::new(client.clone(), &identity(), settings), TIMES);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
         let path_mtu = watch::channel(probed(name)).1;
         let peer_heard = PeerHeard { heard, path_mtu, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(run_election(election, pod, TIMES, has_led, term, peer_heard, ended)), end)
+        let leader = LeaderProcess::new(None);
+
+        (spawn(run_election(elector, pod, has_led, term, peer_heard, leader, ended)), end)
     }
 
     /// What the replica called `name` knows of the path.
