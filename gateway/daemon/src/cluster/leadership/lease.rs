@@ -120,6 +120,7 @@ fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::net::Ipv4Addr;
     use std::sync::{Arc, Mutex};
 
     use http::{Method, Request, Response, StatusCode};
@@ -130,10 +131,12 @@ mod tests {
     use strait_api::identity::{Identity, Mode};
     use strait_api::labels::{ACTIVE, HAS_SESSION};
     use strait_kube::election::{Election, Settings, Times};
+    use tokio::net::TcpListener;
     use tokio::spawn;
     use tokio::task::JoinHandle;
     use tower::service_fn;
 
+    use super::super::leader_process::HealthPort;
     use super::*;
 
     const TIMES: Times =
@@ -149,7 +152,8 @@ mod tests {
         refused: usize,
     }
 
-    /// An API server that keeps one Lease, and lists no pod and lets none be changed. Counts requests in `counts`.
+    /// An API server that keeps one Lease, and lists the pod gw-1 of this machine and lets none be changed. Counts requests
+    /// in `counts`.
     fn server(counts: watch::Sender<RequestCounts>) -> Client {
         server_that_may_refuse(counts, watch::channel(false).1)
     }
@@ -179,7 +183,7 @@ mod tests {
                         *lease.lock().unwrap() = Some(written.clone());
                         (StatusCode::OK, written)
                     }
-                    (Method::GET, false) => (StatusCode::OK, no_pods()),
+                    (Method::GET, false) => (StatusCode::OK, pods()),
                     (_, false) => {
                         let patch = body.collect().await.unwrap().to_bytes();
                         let patch = String::from_utf8(patch.to_vec()).unwrap();
@@ -208,8 +212,9 @@ mod tests {
         status.to_string().into_bytes()
     }
 
-    fn no_pods() -> Vec<u8> {
-        let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+    fn pods() -> Vec<u8> {
+        let pod = json!({"metadata": {"name": "gw-1"}, "status": {"podIP": Ipv4Addr::LOCALHOST}});
+        let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]});
 
         list.to_string().into_bytes()
     }
@@ -231,12 +236,13 @@ mod tests {
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<bool>) {
-        replica_that(false, client, name, term, heard)
+        replica_that(false, None, client, name, term, heard)
     }
 
-    /// The same, if it `has_led` before it restarted.
+    /// The same, if it `has_led` before it restarted, and watches the `health_port` of the leader.
     fn replica_that(
         has_led: bool,
+        health_port: Option<u16>,
         client: &Client,
         name: &str,
         term: watch::Sender<Option<LeaderTerm>>,
@@ -253,7 +259,8 @@ mod tests {
         let peer_heard = PeerHeard { heard, path_mtu, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        let leader = LeaderProcess::new(None);
+        let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port });
+        let leader = LeaderProcess::new(health);
 
         (spawn(run_election(elector, pod, has_led, term, peer_heard, leader, ended)), end)
     }
@@ -326,6 +333,29 @@ mod tests {
         }
     }
 
+    /// Long before the Lease expires.
+    #[tokio::test]
+    async fn a_closed_health_port_ends_a_term() {
+        let client = server(watch::Sender::default());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (term, mut reported_term) = watch::channel(None);
+        let (_hears, heard) = watch::channel(None);
+        let (leader, _end) = replica(&client, "gw-1", term, heard.clone());
+        reported_term.wait_for(Option::is_some).await.unwrap();
+
+        let (term, mut reported_term) = watch::channel(None);
+        let (standby, end) = replica_that(false, Some(port), &client, "gw-2", term, heard);
+        let (connection, _) = listener.accept().await.unwrap();
+        assert!(reported_term.borrow().is_none());
+        leader.abort();
+        drop((connection, listener));
+
+        reported_term.wait_for(Option::is_some).await.unwrap();
+        end.send(false).unwrap();
+        standby.await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_lease_hands_on_what_is_known() {
         let client = server(watch::Sender::default());
@@ -381,7 +411,7 @@ mod tests {
             let client = Client::new(service_fn(refuse), "tenant");
             let (term, reported_term) = watch::channel(None);
             let (_hears, heard) = watch::channel(None);
-            let (role, end) = replica_that(has_led, &client, "gw-1", term, heard);
+            let (role, end) = replica_that(has_led, None, &client, "gw-1", term, heard);
             requests.wait_for(|count| *count >= 10).await.unwrap();
             assert_eq!(reported_term.borrow().is_some(), has_led);
             end.send(true).unwrap();
