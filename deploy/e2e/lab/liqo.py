@@ -12,8 +12,8 @@ from lab.shell import run, status
 MODULE = PROJECT / "deploy/e2e/liqo"
 LIQO = "github.com/liqotech/liqo"
 # The package of Liqo that makes Geneve devices, and what replaces it on a kernel without Geneve.
-GENEVE = "pkg/utils/network/geneve/netlink.go"
-VXLAN = MODULE / "vxlan/netlink.go"
+GENEVE = "pkg/utils/network/geneve"
+REPLACEMENT = [MODULE / "geneve/netlink.go", MODULE / "geneve/tap.go"]
 REGISTRY = "ghcr.io/liqotech"
 # Names of programs whose images have another one.
 IMAGES = {"wireguard": "gateway/wireguard", "geneve": "gateway/geneve"}
@@ -35,7 +35,7 @@ def packages():
 
 
 def folder():
-    return cache_folder("liqo", [MODULE / "go.mod", MODULE / "go.sum", VXLAN], str(has_geneve()))
+    return cache_folder("liqo", [MODULE / "go.mod", MODULE / "go.sum", *REPLACEMENT], str(has_geneve()))
 
 
 def are_cached():
@@ -90,12 +90,13 @@ def build():
 
 
 def without_geneve(target):
-    """A go.mod that takes Liqo from a copy in which VXLAN devices take the place of Geneve devices."""
+    """A go.mod that takes Liqo from a copy in which other devices take the place of Geneve devices."""
     copy = target / "source"
     if not copy.exists():
         shutil.copytree(source(), copy)
         run("chmod", "--recursive", "u+w", copy)
-    shutil.copyfile(VXLAN, copy / GENEVE)
+    for file in REPLACEMENT:
+        shutil.copy(file, copy / GENEVE)
     modfile = target / "go.mod"
     modfile.write_text(f"{(MODULE / 'go.mod').read_text()}\nreplace {LIQO} => {copy}\n")
     shutil.copyfile(MODULE / "go.sum", target / "go.sum")

@@ -67,6 +67,8 @@ class LiqoWorld(World):
             "networking.gatewayTemplates.wireguard.implementation": "userspace",
             "networking.gatewayTemplates.container.wireguard.image.name": image.STRAIT.split(":")[0],
             "networking.gatewayTemplates.container.wireguard.image.version": image.STRAIT.split(":")[1],
+            # The CNI masquerades what pods send to nodes, and nodes accept Geneve from addresses of gateway pods only.
+            "networking.fabric.config.gatewayMasqueradeBypass": "true",
             "metricAgent.enabled": "false",
             "telemetry.enabled": "false",
         }
@@ -84,7 +86,7 @@ class LiqoWorld(World):
                    env=self.programs.environment, **more)
 
     def apply_templates(self, cluster):
-        """Strait's templates as they are, Liqo's own with its own image, and Strait's with two replicas."""
+        """Strait's templates as they are, Liqo's own with its own image, and Strait's of one container with two replicas."""
         documents = []
         for role, kind in ROLES.items():
             strait = object_of(cluster, PROJECT / f"deploy/liqo/{role}.yaml")
@@ -96,7 +98,8 @@ class LiqoWorld(World):
             two["spec"]["template"]["spec"]["deployment"]["spec"]["replicas"] = 2
             for container in pod(two)["containers"]:
                 container["args"] = [word.replace("election=false", "election=true") for word in container["args"]]
-            documents += [strait, stock, two]
+            whole = object_of(cluster, PROJECT / f"deploy/liqo/{role}-whole.yaml")
+            documents += [strait, stock, two, whole]
         cluster.apply(*documents)
 
 

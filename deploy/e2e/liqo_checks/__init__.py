@@ -1,3 +1,3 @@
 """The checks with Liqo, in their order. Each module adds its own to `lab.report.CHECKS`."""
 
-from liqo_checks import install, network, peer, operator  # noqa: F401
+from liqo_checks import install, network, peer, whole, operator  # noqa: F401

@@ -27,7 +27,7 @@ def kernel_has_geneve(_):
     if liqo.has_geneve():
         return "Liqo is unmodified"
     return ("NO: Liqo's containers `geneve` and `fabric` make VXLAN devices in the place of Geneve devices "
-            "(deploy/e2e/liqo/vxlan); everything else of Liqo is unmodified")
+            "(deploy/e2e/liqo/geneve); everything else of Liqo is unmodified")
 
 
 @check("Liqo is installed with its chart", is_needed=True)

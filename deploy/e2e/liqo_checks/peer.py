@@ -24,12 +24,16 @@ NODE_PORT = 30742
 @check("liqoctl peer joins the clusters over Strait")
 def peer(world):
     start = time.monotonic()
-    world.liqoctl(world.rome, "peer", "--gw-server-service-type", "NodePort", "--cpu", "4", "--memory", "4Gi",
-                  "--pods", "50", remote=world.milan)
-    assert_connected(world)
+    peer_clusters(world)
     assert_gateways_run_strait(world)
-    wait_for_virtual_node(world)
     return f"virtual node ready after {time.monotonic() - start:.1f} s; {assert_traffic(world)}"
+
+
+def peer_clusters(world, *flags):
+    world.liqoctl(world.rome, "peer", "--gw-server-service-type", "NodePort", "--cpu", "4", "--memory", "4Gi",
+                  "--pods", "50", *flags, remote=world.milan)
+    assert_connected(world)
+    wait_for_virtual_node(world)
 
 
 def assert_gateways_run_strait(world):
@@ -115,6 +119,10 @@ def service_address(cluster, namespace, pod):
 
 @check("liqoctl test network passes")
 def test_network(world):
+    return run_network_test(world)
+
+
+def run_network_test(world):
     with Outside(world):
         printed = world.liqoctl(world.rome, "test", "network", "--remote-kubeconfigs", world.milan.kubeconfig, "--ip",
                                 "--np-nodes", "workers", "--np-ext", "--pod-np", "--rm", timeout=400)
@@ -150,8 +158,12 @@ class Outside:
 def unpeer(world):
     world.liqoctl(world.rome, "unpeer", "--skip-confirm", remote=world.milan)
     wait_until_gateways_are_gone(world)
-    # Liqo's replicator repeats a request that it may no longer make, after growing pauses, before it lets go of the
-    # identity. A peering that is declared meanwhile is not replicated.
+    wait_until_identity_is_removed(world)
+
+
+def wait_until_identity_is_removed(world):
+    """Liqo's replicator repeats a request that it may no longer make, after growing pauses, before it lets go of the
+    identity. A peering that is declared meanwhile is not replicated."""
     wait_until("Liqo has removed the identity of Rome", lambda: world.rome.kubectl(
         "get", "secrets", "--namespace", tenant(world.milan), "--selector", "liqo.io/identity-type=ControlPlane",
         "--output", "name") == "", timeout=180)

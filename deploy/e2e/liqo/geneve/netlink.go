@@ -1,5 +1,6 @@
 // Package geneve takes the place of Liqo's package of this name on a kernel without Geneve: the same functions make
-// VXLAN devices with the name, identifier, port, peer and MTU that the Geneve device would have.
+// VXLAN devices with the name, identifier, port, peer and MTU that the Geneve device would have. With the variable
+// GENEVE=user-space they make TAP devices instead, whose frames the process sends in Geneve.
 //
 // Nothing else of Liqo is replaced, and nothing at all on a kernel with Geneve (deploy/e2e/lab/liqo.py).
 package geneve
@@ -20,31 +21,39 @@ func EnsureGeneveInterfacePresence(
 	if err != nil {
 		return fmt.Errorf("peer of %s: %w", name, err)
 	}
-	wanted := &netlink.Vxlan{
-		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu, TxQLen: 1000},
-		VxlanId:   int(id),
-		Group:     peer.IP,
-		Port:      int(port),
-	}
-	if err := ensureDevice(wanted); err != nil {
+	device, err := ensureDevice(name, peer.IP, id, mtu, port)
+	if err != nil {
 		return err
 	}
 	if disableARP {
-		if err := netlink.LinkSetARPOff(wanted); err != nil {
+		if err := netlink.LinkSetARPOff(device); err != nil {
 			return fmt.Errorf("ARP of %s: %w", name, err)
 		}
 	}
-	if err := netlink.LinkSetUp(wanted); err != nil {
+	if err := netlink.LinkSetUp(device); err != nil {
 		return fmt.Errorf("%s cannot be set up: %w", name, err)
 	}
 	address := &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(local))}
-	if err := netlink.AddrReplace(wanted, address); err != nil {
+	if err := netlink.AddrReplace(device, address); err != nil {
 		return fmt.Errorf("address %s of %s: %w", local, name, err)
 	}
 	return nil
 }
 
-func ensureDevice(wanted *netlink.Vxlan) error {
+func ensureDevice(name string, peer net.IP, id uint32, mtu int, port uint16) (netlink.Link, error) {
+	if isInUserSpace() {
+		return ensureTap(name, peer, id, mtu, port)
+	}
+	wanted := &netlink.Vxlan{
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu, TxQLen: 1000},
+		VxlanId:   int(id),
+		Group:     peer,
+		Port:      int(port),
+	}
+	return wanted, ensureVxlan(wanted)
+}
+
+func ensureVxlan(wanted *netlink.Vxlan) error {
 	name := wanted.Name
 	if found, err := find(name); err != nil {
 		return err
@@ -66,6 +75,10 @@ func ensureDevice(wanted *netlink.Vxlan) error {
 
 // EnsureGeneveInterfaceAbsence removes a device if it exists.
 func EnsureGeneveInterfaceAbsence(name string) error {
+	if isInUserSpace() {
+		removeTap(name)
+		return nil
+	}
 	found, err := find(name)
 	if err != nil || found == nil {
 		return err
@@ -75,6 +88,9 @@ func EnsureGeneveInterfaceAbsence(name string) error {
 
 // ListGeneveInterfaces returns all devices of the kind that is made here.
 func ListGeneveInterfaces() ([]netlink.Link, error) {
+	if isInUserSpace() {
+		return taps(), nil
+	}
 	all, err := netlink.LinkList()
 	if err != nil {
 		return nil, err
