@@ -35,7 +35,8 @@ pub(super) struct LeaderProcess {
     /// Without it nothing is noticed.
     health: Option<HealthPort>,
     holder: Option<String>,
-    watching: JoinSet<()>,
+    /// Each returns its holder, as one that is not followed any more may have ended meanwhile.
+    watching: JoinSet<String>,
 }
 
 impl LeaderProcess {
@@ -52,15 +53,19 @@ impl LeaderProcess {
         self.holder = holder.map(str::to_owned);
         self.watching.abort_all();
         if let (Some(health), Some(holder)) = (&self.health, holder) {
-            self.watching.spawn(health.clone().closed(pod_of(holder).to_owned()));
+            let (health, holder) = (health.clone(), holder.to_owned());
+            self.watching.spawn(async move {
+                health.closed(pod_of(&holder)).await;
+                holder
+            });
         }
     }
 
     /// Returns the holder whose process has ended, once for each. May be dropped and called again.
     pub(super) async fn ended(&mut self) -> String {
         while let Some(watched) = self.watching.join_next().await {
-            if let (Ok(()), Some(holder)) = (watched, &self.holder) {
-                return holder.clone();
+            if let Ok(holder) = watched {
+                return holder;
             }
         }
 
@@ -70,11 +75,11 @@ impl LeaderProcess {
 
 impl HealthPort {
     /// Returns when this port of `pod`, which was open, has closed.
-    async fn closed(self, pod: String) {
+    async fn closed(self, pod: &str) {
         let mut pace = paced(CONNECT_INTERVAL);
         let address = loop {
             pace.tick().await;
-            match self.replicas.address_of(&pod).await {
+            match self.replicas.address_of(pod).await {
                 Ok(Some(address)) => break address,
                 Ok(None) => {}
                 Err(error) => debug!(%error, pod, "cannot read the address of the leader"),
