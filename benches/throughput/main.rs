@@ -289,7 +289,7 @@ fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The model, and whether it has what the widest lanes of the vector AEAD need.
+/// The model, and whether it has AVX-512, without which there is no vector AEAD on x86.
 fn processor() -> String {
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -86,7 +86,8 @@ class LiqoWorld(World):
                    env=self.programs.environment, **more)
 
     def apply_templates(self, cluster):
-        """Strait's templates as they are, Liqo's own with its own image, and Strait's of one container with two replicas."""
+        """All of Strait's templates as they are, those for one of Liqo's containers with two replicas too, and Liqo's own with
+        its own image."""
         documents = []
         for role, kind in ROLES.items():
             strait = object_of(cluster, PROJECT / f"deploy/liqo/{role}.yaml")

@@ -118,7 +118,8 @@ class Node:
         """Ends all its processes at once, as a power failure does."""
         if self.init is None:
             return
-        # First, as the kernel says for processes that they have ended. It would go a moment after the namespace, too.
+        # Before the processes end, as their kernel would still close their connections. With the namespace the link would
+        # be deleted a moment later.
         run("ip", "-n", LAN, "link", "delete", self.name)
         kill(self.init, signal.SIGKILL)
         self.first.wait()

@@ -9,6 +9,7 @@ import os
 import signal
 import statistics
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from checks import install  # noqa: F401
@@ -185,14 +186,10 @@ def results(world, report):
 
 def measurements(cells):
     """What was measured when and how many times, a line each."""
-    found = {}
-    for column, events in cells.items():
-        for cell in events.values():
-            found.setdefault((cell["measured"], len(cell["outages"])), {}).setdefault(column, 0)
-            found[cell["measured"], len(cell["outages"])][column] += 1
-    for (when, times), columns in found.items():
-        said = ", ".join(f"{count} events with {column}" for column, count in columns.items())
-        yield f"{said}, {times} times each: {when}"
+    counts = Counter((column, len(cell["outages"]), cell["measured"])
+                     for column, events in cells.items() for cell in events.values())
+    return [f"{column}, {count} of {len(EVENTS)} events, {times} times each: {when}"
+            for (column, times, when), count in counts.items()]
 
 
 def in_words(outages):
