@@ -127,13 +127,14 @@ impl Timestamps {
         self.last
     }
 
-    /// The timestamp of an initiation at the time `since_1970`. If the previous one was not answered, it
-    /// `is_repeated`: then it is later than those of an implementation that adds the leap seconds.
+    /// The timestamp of an initiation at the time `since_1970`. If the peer has not answered the ones before within
+    /// [`REKEY_TIMEOUT`](crate::tunnel::REKEY_TIMEOUT), the handshake `is_unanswered`: then the timestamp is later than
+    /// those of an implementation that adds the leap seconds.
     ///
     /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops initiations of
-    /// the next program with this key, such as this one after a restart, as replayed.
-    pub(super) fn next(&mut self, since_1970: Duration, is_repeated: bool) -> Timestamp {
-        let ahead = if is_repeated { LEAP_SECONDS } else { Duration::ZERO };
+    /// the next program with this key, such as this one after a restart or another replica, as replayed.
+    pub(super) fn next(&mut self, since_1970: Duration, is_unanswered: bool) -> Timestamp {
+        let ahead = if is_unanswered { LEAP_SECONDS } else { Duration::ZERO };
         self.last = (since_1970 + ahead).max(self.last + STEP);
 
         Timestamp::new(self.last)
@@ -182,9 +183,9 @@ mod tests {
             let mut timestamps = Timestamps::default();
             let mut date = Duration::from_secs(1_700_000_000);
             let mut before = Timestamp::new(Duration::ZERO);
-            for (count, (passed, is_repeated)) in (1..).zip(initiations) {
+            for (count, (passed, is_unanswered)) in (1..).zip(initiations) {
                 date += Duration::from_nanos(passed);
-                let made = timestamps.next(date, is_repeated);
+                let made = timestamps.next(date, is_unanswered);
 
                 prop_assert!(made > before);
                 prop_assert!(made >= Timestamp::new(date));

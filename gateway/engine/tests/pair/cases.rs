@@ -311,6 +311,30 @@ fn successor_with_slow_clock_needs_the_former_timestamp() {
     }
 }
 
+/// The first sends another initiation before its first one can be answered. The timestamp must not be ahead of the
+/// clock: the second has the same clock.
+#[test]
+fn successor_of_a_successor_gets_a_session() {
+    // The library takes timestamps from the clock of the machine.
+    if ENGINES[ROME] != Engine::Native {
+        return;
+    }
+    let delay = Duration::from_millis(150);
+    let mut world = World::new(Network { delay, ..Network::PERFECT });
+    world.run(SECOND);
+    world.restart(ROME);
+    world.run(delay);
+    world.seek(ROME);
+    world.run(SECOND);
+
+    world.restart(ROME);
+    world.run(SECOND);
+
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(SECOND);
+    assert_eq!(world.received(MILAN).len(), 1);
+}
+
 /// As with the kernel.
 #[test]
 fn handshake_timeout_sends_no_icmp_error() {

@@ -47,6 +47,8 @@ pub(super) struct State {
 
 /// A handshake of ours under way, with its repeated initiations.
 pub(super) struct Attempt {
+    /// When the first initiation was sent.
+    first_at: Instant,
     /// When the first initiation was sent, or a packet last needed a session.
     began: Instant,
     /// When the initiation is repeated.
@@ -70,6 +72,12 @@ impl Attempt {
         let mut sent = std::iter::once(&self.newest).chain(&self.previous);
 
         sent.find(|sent| sent.pending.is_for(index))
+    }
+
+    /// Whether the first initiation was not answered in time. Without that, a request for another initiation may come
+    /// at any moment, and says nothing about the peer.
+    fn is_unanswered(&self, now: Instant) -> bool {
+        now >= self.first_at + REKEY_TIMEOUT
     }
 
     /// Whether the attempts have taken [`REKEY_ATTEMPT_TIME`].
@@ -119,7 +127,9 @@ impl State {
     pub(super) fn timestamp(&self, now: Instant) -> Timestamp {
         let since_1970 = self.shared.since_1970(now);
 
-        self.accepted().ours.next(since_1970, self.attempt.is_some())
+        let is_unanswered = self.attempt.as_ref().is_some_and(|attempt| attempt.is_unanswered(now));
+
+        self.accepted().ours.next(since_1970, is_unanswered)
     }
 
     pub(super) fn accepted(&self) -> MutexGuard<'_, Accepted> {
@@ -156,7 +166,8 @@ impl State {
                 attempt.next_at = next_at;
             }
             None => {
-                let attempt = Attempt { began: now, next_at, newest, previous: None };
+                let attempt =
+                    Attempt { first_at: now, began: now, next_at, newest, previous: None };
                 self.attempt = Some(Box::new(attempt));
             }
         }

@@ -33,6 +33,29 @@ fn an_initiation_is_repeated_within_5333_ms() {
     assert!(gaps.iter().all(|gap| (5_000..=5_333).contains(gap)), "{gaps:?}");
 }
 
+/// Two requests for a handshake may come at once. Another program with the same key, such as a replica, must not be
+/// locked out for that.
+#[test]
+fn only_unanswered_initiations_are_dated_ahead() {
+    for (delay, is_ahead) in [(0, false), (1_000, false), (4_999, false), (5_000, true)] {
+        let mut pair = Pair::new([Native, Native], None);
+        pair.restart(0);
+        pair.tick(Duration::from_millis(delay));
+        let second = pair.restart(0);
+        assert_eq!(pair.deliver(0, &second[0]).1.len(), 1);
+        pair.tick(Duration::from_secs(1));
+
+        let End { private_key, peer, .. } = &pair.ends[0];
+        let other = NativeIdentity::new(private_key, environment(pair.start, 11));
+        let tunnel = other.tunnel(peer, IndexSlot::from(3));
+        let mut out = TransmitBatch::default();
+        tunnel.initiate(pair.ends[1].address.into(), &mut out, pair.now);
+
+        let answers = pair.deliver(0, &datagrams(&out)[0]).1;
+        assert_eq!(answers.is_empty(), is_ahead, "{delay} ms");
+    }
+}
+
 #[test]
 fn a_passive_keepalive_is_sent_after_ten_seconds() {
     for phase in PHASES {
