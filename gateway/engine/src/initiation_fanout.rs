@@ -76,12 +76,12 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
 
 /// Starts a handshake with all endpoints of `peer` if that was requested. Returns how many were started.
 ///
-/// A request by data starts none within `REKEY_TIMEOUT` of another, so replayed datagrams cannot start more handshakes
-/// than timers do: the source gets a copy of the initiation that was sent.
+/// A request for a session starts none within `REKEY_TIMEOUT` of another. So replayed datagrams cannot start more
+/// handshakes than timers do: the source gets a copy of the initiation that was sent.
 pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
     let is_requested = peer.endpoints.poll_handshake_request();
-    let is_requested_by_data = peer.endpoints.poll_former_request();
-    if !is_requested && !is_requested_by_data {
+    let is_session_requested = peer.endpoints.poll_session_request();
+    if !is_requested && !is_session_requested {
         return 0;
     }
     if !is_requested && peer.tunnel.is_handshaking(now) {

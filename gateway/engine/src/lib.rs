@@ -365,7 +365,8 @@ impl Control {
             if in_use.contains(&peer.realm) || peer.tunnel.session().staged > 0 {
                 // Initiations of the former sessions no longer count as unanswered.
                 peer.endpoints.reset_unanswered();
-                peer.endpoints.request_handshake();
+                // A packet may have started the handshake by now.
+                peer.endpoints.request_session();
             }
         }
     }

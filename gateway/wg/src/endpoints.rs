@@ -62,7 +62,7 @@ pub struct Endpoints {
     /// The endpoint was removed from the candidates.
     is_withdrawn: AtomicBool,
     is_handshake_requested: AtomicBool,
-    is_former_requested: AtomicBool,
+    is_session_requested: AtomicBool,
     /// The last initiation, until a handshake completes.
     initiation: ArcSwapOption<Initiation>,
     unanswered: AtomicU32,
@@ -185,15 +185,20 @@ impl Endpoints {
     pub fn request_handshake_at(&self, source: SocketAddr) {
         if self.former.load().is_none() {
             self.former.store(Some(Arc::new(source)));
-            self.is_former_requested.store(true, Ordering::Relaxed);
-            self.events.handshake_requests.fetch_add(1, Ordering::Release);
+            self.request_session();
         }
+    }
+
+    /// Requests a handshake, unless one is under way.
+    pub fn request_session(&self) {
+        self.is_session_requested.store(true, Ordering::Relaxed);
+        self.events.handshake_requests.fetch_add(1, Ordering::Release);
     }
 
     /// Whether any handshake is requested, without clearing the request.
     #[must_use]
     pub fn is_handshake_requested(&self) -> bool {
-        [&self.is_handshake_requested, &self.is_former_requested]
+        [&self.is_handshake_requested, &self.is_session_requested]
             .into_iter()
             .any(|request| request.load(Ordering::Relaxed))
     }
@@ -204,10 +209,11 @@ impl Endpoints {
         poll(&self.is_handshake_requested)
     }
 
-    /// Whether a handshake was requested by [`Self::request_handshake_at`]. Clears the request.
+    /// Whether a handshake was requested by [`Self::request_session`] or [`Self::request_handshake_at`]. Clears the
+    /// request.
     #[must_use]
-    pub fn poll_former_request(&self) -> bool {
-        poll(&self.is_former_requested)
+    pub fn poll_session_request(&self) -> bool {
+        poll(&self.is_session_requested)
     }
 
     /// The addresses to send initiations to: the endpoint first, unless it was removed from the candidates and no

@@ -2,7 +2,10 @@
 //
 // The protocol checker asserts that nothing more is sent in the former sessions.
 
+use std::collections::HashSet;
 use std::time::Duration;
+
+use strait_wg::message::Message;
 
 use super::keys::Traffic;
 use super::packets::udp_packet;
@@ -50,6 +53,26 @@ fn session_renewal_starts_a_handshake_at_once() {
         world.send(1 - side, &udp_packet(packets[side].0, packets[side].1, 0));
         world.run(SECOND);
         assert_eq!(world.received(side).len(), 1);
+    }
+}
+
+/// A peer that answers two initiations at the same time may mix up their sessions, as wireguard-go does.
+#[test]
+fn renewal_with_traffic_starts_one_handshake() {
+    let packets = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];
+    for side in SIDES {
+        let mut world = World::new(Network::PERFECT);
+        world.run(SECOND);
+        world.clear_records();
+
+        world.renew_sessions(side);
+        world.send(side, &udp_packet(packets[side].0, packets[side].1, 0));
+        world.run(SECOND);
+
+        let is_initiation = |d: &&Vec<u8>| Message::classify(d) == Some(Message::Initiation);
+        let initiations: HashSet<_> = world.eavesdropped.iter().filter(is_initiation).collect();
+        assert_eq!(initiations.len(), 1);
+        assert_eq!(world.received(1 - side).len(), 1);
     }
 }
 
