@@ -37,7 +37,7 @@ def assert_connected(world):
     for cluster, other in world.ways:
         def are_connected(cluster=cluster, other=other):
             items = cluster.get(CONNECTIONS, "--namespace", tenant(other))["items"]
-            return [item["status"].get("value") for item in items] == ["Connected"]
+            return [item.get("status", {}).get("value") for item in items] == ["Connected"]
         wait_until(f"the Connection of {cluster.name} is Connected", are_connected, timeout=30)
 
 
