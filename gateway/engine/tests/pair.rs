@@ -37,6 +37,9 @@ macro_rules! between {
             mod seeds {
                 include!("pair/seeds.rs");
             }
+            mod successors {
+                include!("pair/successors.rs");
+            }
             mod world {
                 include!("pair/world.rs");
             }

@@ -290,51 +290,6 @@ fn frame_larger_than_the_batch_arrives() {
     world.assert_accounts_balance();
 }
 
-/// A replica that takes over on a node whose clock is behind must date its initiations after the former ones.
-#[test]
-fn successor_with_slow_clock_needs_the_former_timestamp() {
-    // The library takes timestamps from the clock of the machine.
-    if ENGINES[ROME] != Engine::Native {
-        return;
-    }
-    for continues in [true, false] {
-        let mut world = World::new(Network::PERFECT);
-        world.run(SECOND);
-        assert_eq!(world.received(MILAN).len(), 0);
-
-        world.restart_behind(ROME, 600 * SECOND, continues);
-        world.run(10 * SECOND);
-        world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
-        world.run(SECOND);
-
-        assert_eq!(world.received(MILAN).len(), usize::from(continues));
-    }
-}
-
-/// The first sends another initiation before its first one can be answered. The timestamp must not be ahead of the
-/// clock: the second has the same clock.
-#[test]
-fn successor_of_a_successor_gets_a_session() {
-    // The library takes timestamps from the clock of the machine.
-    if ENGINES[ROME] != Engine::Native {
-        return;
-    }
-    let delay = Duration::from_millis(150);
-    let mut world = World::new(Network { delay, ..Network::PERFECT });
-    world.run(SECOND);
-    world.restart(ROME);
-    world.run(delay);
-    world.seek(ROME);
-    world.run(SECOND);
-
-    world.restart(ROME);
-    world.run(SECOND);
-
-    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
-    world.run(SECOND);
-    assert_eq!(world.received(MILAN).len(), 1);
-}
-
 /// As with the kernel.
 #[test]
 fn handshake_timeout_sends_no_icmp_error() {

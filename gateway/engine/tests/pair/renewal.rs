@@ -56,7 +56,8 @@ fn session_renewal_starts_a_handshake_at_once() {
     }
 }
 
-/// A peer that answers two initiations at the same time may mix up their sessions, as wireguard-go does.
+/// A peer that answers a second initiation replaces the session that it offered in answer to the first, and drops what was
+/// sealed with that.
 #[test]
 fn renewal_with_traffic_starts_one_handshake() {
     let packets = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];

@@ -74,8 +74,8 @@ impl Attempt {
         sent.find(|sent| sent.pending.is_for(index))
     }
 
-    /// Whether the first initiation was not answered in time. Without that, a request for another initiation may come
-    /// at any moment, and says nothing about the peer.
+    /// Whether the peer has had [`REKEY_TIMEOUT`] to answer. A second initiation alone does not mean that: it may be
+    /// requested before the answer to the first can arrive.
     fn is_unanswered(&self, now: Instant) -> bool {
         now >= self.first_at + REKEY_TIMEOUT
     }

@@ -33,8 +33,7 @@ fn an_initiation_is_repeated_within_5333_ms() {
     assert!(gaps.iter().all(|gap| (5_000..=5_333).contains(gap)), "{gaps:?}");
 }
 
-/// Two requests for a handshake may come at once. Another program with the same key, such as a replica, must not be
-/// locked out for that.
+/// After an initiation that is dated ahead, the peer drops those of another program with the same key, such as a replica.
 #[test]
 fn only_unanswered_initiations_are_dated_ahead() {
     for (delay, is_ahead) in [(0, false), (1_000, false), (4_999, false), (5_000, true)] {
