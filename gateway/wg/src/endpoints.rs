@@ -162,7 +162,10 @@ impl Endpoints {
             Some(_) => self.is_withdrawn.store(is_taken_back, Ordering::Relaxed),
             None => {}
         }
-        if is_taken_back || (is_news && (!has_session || self.unanswered() > 0)) {
+        if in_use.is_none() && first.is_some() {
+            // Nothing was sent without an endpoint. What is sent from now on goes to all candidates.
+            self.request_session();
+        } else if is_taken_back || (is_news && (!has_session || self.unanswered() > 0)) {
             self.request_candidate_handshakes();
         }
     }
@@ -330,8 +333,8 @@ mod tests {
 
         assert_eq!(endpoints.endpoint(), Some(at(1)));
         assert_eq!(endpoints.handshake_targets(), [at(1), at(2)]);
-        assert!(endpoints.poll_handshake_request());
-        assert!(!endpoints.poll_handshake_request());
+        assert!(endpoints.poll_session_request());
+        assert!(!endpoints.poll_session_request() && !endpoints.poll_handshake_request());
     }
 
     #[test]

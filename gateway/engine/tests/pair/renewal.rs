@@ -2,10 +2,7 @@
 //
 // The protocol checker asserts that nothing more is sent in the former sessions.
 
-use std::collections::HashSet;
 use std::time::Duration;
-
-use strait_wg::message::Message;
 
 use super::keys::Traffic;
 use super::packets::udp_packet;
@@ -70,9 +67,7 @@ fn renewal_with_traffic_starts_one_handshake() {
         world.send(side, &udp_packet(packets[side].0, packets[side].1, 0));
         world.run(SECOND);
 
-        let is_initiation = |d: &&Vec<u8>| Message::classify(d) == Some(Message::Initiation);
-        let initiations: HashSet<_> = world.eavesdropped.iter().filter(is_initiation).collect();
-        assert_eq!(initiations.len(), 1);
+        assert_eq!(world.distinct_initiations(), 1);
         assert_eq!(world.received(1 - side).len(), 1);
     }
 }

@@ -31,6 +31,21 @@ fn successor_with_slow_clock_needs_the_former_timestamp() {
     }
 }
 
+/// A packet starts the handshake before the first timeout, which finds the request for one.
+#[test]
+fn successor_with_traffic_starts_one_handshake() {
+    let mut world = World::new(Network::PERFECT);
+    world.run(SECOND);
+    world.clear_records();
+
+    world.restart(ROME);
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(10 * SECOND);
+
+    assert_eq!(world.distinct_initiations(), 1);
+    assert_eq!(world.received(MILAN).len(), 1);
+}
+
 /// The first successor sends a second initiation before the answer to its first one can arrive. If that were dated ahead
 /// of the clock, the peer would drop the initiations of the second successor as replayed.
 #[test]

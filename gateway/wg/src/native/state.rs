@@ -47,8 +47,8 @@ pub(super) struct State {
 
 /// A handshake of ours under way, with its repeated initiations.
 pub(super) struct Attempt {
-    /// When the first initiation was sent.
-    first_at: Instant,
+    /// When the first initiation was sent; `None` once the peer has answered one of them.
+    unanswered_since: Option<Instant>,
     /// When the first initiation was sent, or a packet last needed a session.
     began: Instant,
     /// When the initiation is repeated.
@@ -77,7 +77,7 @@ impl Attempt {
     /// Whether the peer has had [`REKEY_TIMEOUT`] to answer. A second initiation alone does not mean that: it may be
     /// requested before the answer to the first can arrive.
     fn is_unanswered(&self, now: Instant) -> bool {
-        now >= self.first_at + REKEY_TIMEOUT
+        self.unanswered_since.is_some_and(|since| now >= since + REKEY_TIMEOUT)
     }
 
     /// Whether the attempts have taken [`REKEY_ATTEMPT_TIME`].
@@ -166,8 +166,9 @@ impl State {
                 attempt.next_at = next_at;
             }
             None => {
+                let unanswered_since = Some(now);
                 let attempt =
-                    Attempt { first_at: now, began: now, next_at, newest, previous: None };
+                    Attempt { unanswered_since, began: now, next_at, newest, previous: None };
                 self.attempt = Some(Box::new(attempt));
             }
         }
@@ -181,6 +182,7 @@ impl State {
         self.attempt = self.attempt.take().filter(|attempt| !attempt.newest.pending.is_for(index));
         if let Some(attempt) = &mut self.attempt {
             attempt.previous = None;
+            attempt.unanswered_since = None;
         }
     }
 

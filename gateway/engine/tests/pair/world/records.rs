@@ -1,5 +1,6 @@
 // What a side has sent and received, and its state.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -92,6 +93,14 @@ impl World {
             .filter_map(|d| Message::classify(d))
             .filter(|m| is_wanted(*m))
             .count()
+    }
+
+    /// How many initiations were sent. Copies of one count once.
+    pub(crate) fn distinct_initiations(&self) -> usize {
+        let is_initiation = |d: &&Vec<u8>| Message::classify(d) == Some(Message::Initiation);
+        let initiations: HashSet<_> = self.eavesdropped.iter().filter(is_initiation).collect();
+
+        initiations.len()
     }
 
     /// Asserts that packets in equal packets out, dropped and staged, on both sides and in both directions.
