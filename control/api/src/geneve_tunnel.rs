@@ -5,7 +5,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Named `<internal fabric>-<internal node>`.
+use super::connection::ConnectionStatus;
+
+/// Named `<internal fabric>-<internal node>`. With Liqo after 1.2 its status is the result of the check between node and gateway,
+/// which the node writes.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",
@@ -15,8 +18,17 @@ use serde::{Deserialize, Serialize};
     shortname = "gvtn",
     category = "liqo",
     namespaced,
+    status = "ConnectionStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.value"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Latency",
+        type_ = "string",
+        json_path = ".status.latency.value",
+        priority = "1"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GeneveTunnelSpec {

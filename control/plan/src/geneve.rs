@@ -1,10 +1,11 @@
-//! The nodes of a gateway in Liqo's overlay: one Geneve tunnel to each. Pure.
+//! The nodes of a gateway in Liqo's overlay: one Geneve tunnel to each, and what its check has found. Pure.
 //!
 //! | fact | from |
 //! |---|---|
 //! | the network identifier | `GeneveTunnel`, which names gateway and node |
 //! | the outer address | `InternalNode`, `status.nodeIP`: `local` for gateways on the node, `remote` for others |
 //! | the address in the overlay | `InternalNode`, `spec.interface.node.ip` |
+//! | that of the gateway | `InternalFabric`, `spec.interface.gateway.ip` |
 //! | the addresses that it leads to | the routes to its device ([`Lowered::node_prefixes`]) |
 //!
 //! # Sources
@@ -17,10 +18,12 @@ use std::net::IpAddr;
 use kube::{Resource as _, ResourceExt as _};
 use remap::Prefix;
 use remap::ruleset::NodeId;
-use strait_api::{GeneveTunnel, InternalNode};
+use strait_api::{GeneveTunnel, InternalFabric, InternalNode};
 
+use crate::conncheck::Report;
 use crate::lowering::Lowered;
 use crate::objects::Listed;
+use crate::status;
 
 /// The largest network identifier.
 const VNI_MAX: u32 = (1 << 24) - 1;
@@ -30,6 +33,8 @@ const VNI_MAX: u32 = (1 << 24) - 1;
 pub struct Objects {
     /// The tunnels of this gateway: those of its namespace.
     pub tunnels: Vec<Listed<GeneveTunnel>>,
+    /// The gateway's ends of these tunnels.
+    pub fabrics: Vec<Listed<InternalFabric>>,
     /// The nodes of the cluster.
     pub nodes: Vec<Listed<InternalNode>>,
 }
@@ -43,12 +48,25 @@ pub struct Node {
     pub other_address: Option<IpAddr>,
     /// Its address in the overlay.
     pub inner: IpAddr,
+    /// The address of the gateway there; `None` until Liqo's manager has written it.
+    pub gateway: Option<IpAddr>,
     /// The network identifier; at most 24 bits.
     pub vni: u32,
     /// The addresses that it leads to.
     pub prefixes: Vec<Prefix>,
     /// The source that it has in common with other nodes.
     pub shared_source: Option<IpAddr>,
+}
+
+/// The result of the last check of one tunnel, in which the node sends PINGs to the gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunnelCheck {
+    /// The name of the `InternalFabric`.
+    pub fabric: String,
+    /// The name of the `InternalNode`.
+    pub node: String,
+    /// Connected or lost, and the round trip.
+    pub report: Report,
 }
 
 /// Why a node is not reached. The text is for an operator.
@@ -99,7 +117,7 @@ pub fn nodes(
     for listed in sorted.into_iter().filter(|node| node.meta().deletion_timestamp.is_none()) {
         let name = listed.name_any();
         let node = match &listed.0 {
-            Ok(node) => node_of(node_name, &name, node, &objects.tunnels),
+            Ok(node) => node_of(node_name, &name, node, objects),
             Err(invalid) => Err(Cause::Malformed { cause: invalid.error.clone() }),
         };
         match node {
@@ -118,14 +136,34 @@ pub fn nodes(
     (found, unreached)
 }
 
+/// The checks of all `tunnels` whose nodes have written a result, in the order of the nodes' names. Nodes of Liqo 1.2 and
+/// before write none.
+#[must_use]
+pub fn checks(tunnels: &[Listed<GeneveTunnel>]) -> Vec<TunnelCheck> {
+    let sound = tunnels.iter().filter_map(|listed| listed.0.as_ref().ok());
+    let checks = sound.filter_map(|tunnel| {
+        let status = tunnel.status.as_ref().filter(|status| status.value.is_some())?;
+        Some(TunnelCheck {
+            fabric: tunnel.spec.internal_fabric_ref.name.clone().unwrap_or_default(),
+            node: tunnel.spec.internal_node_ref.name.clone().unwrap_or_default(),
+            report: status::report(status),
+        })
+    });
+    let mut checks: Vec<_> = checks.collect();
+    checks.sort_by(|a, b| (&a.node, &a.fabric).cmp(&(&b.node, &b.fabric)));
+
+    checks
+}
+
 /// The node with the name of its device, without what it leads to.
 fn node_of(
     own_node: Option<&str>,
     name: &str,
     node: &InternalNode,
-    tunnels: &[Listed<GeneveTunnel>],
+    objects: &Objects,
 ) -> Result<(String, Node), Cause> {
-    let vni = vni(name, tunnels)?;
+    let tunnel = tunnel(name, &objects.tunnels).ok_or(Cause::NoTunnel)?;
+    let vni = vni(tunnel)?;
     let interface = &node.spec.interface;
     let inner = address("spec.interface.node.ip", &interface.node.ip)?;
     let status = node.status.clone().unwrap_or_default().node_ip;
@@ -139,6 +177,7 @@ fn node_of(
         address: to,
         other_address: other,
         inner,
+        gateway: gateway_address(tunnel, &objects.fabrics),
         vni,
         prefixes: Vec::new(),
         shared_source: None,
@@ -146,16 +185,26 @@ fn node_of(
     Ok((interface.gateway.name.clone(), node))
 }
 
-/// The identifier of the tunnel to the node; of several, that of the tunnel whose name is the first one.
-fn vni(node: &str, tunnels: &[Listed<GeneveTunnel>]) -> Result<u32, Cause> {
-    let mut to_node: Vec<&GeneveTunnel> = tunnels
+/// The tunnel to the node; of several, the one whose name is the first.
+fn tunnel<'a>(node: &str, tunnels: &'a [Listed<GeneveTunnel>]) -> Option<&'a GeneveTunnel> {
+    let to_node = tunnels
         .iter()
         .filter(|tunnel| tunnel.meta().deletion_timestamp.is_none())
         .filter_map(|listed| listed.0.as_ref().ok())
-        .filter(|tunnel| tunnel.spec.internal_node_ref.name.as_deref() == Some(node))
-        .collect();
-    to_node.sort_by_key(|tunnel| tunnel.name_any());
-    let tunnel = to_node.first().ok_or(Cause::NoTunnel)?;
+        .filter(|tunnel| tunnel.spec.internal_node_ref.name.as_deref() == Some(node));
+
+    to_node.min_by_key(|tunnel| tunnel.name_any())
+}
+
+/// The address of the gateway in the overlay, of its end of `tunnel`.
+fn gateway_address(tunnel: &GeneveTunnel, fabrics: &[Listed<InternalFabric>]) -> Option<IpAddr> {
+    let name = tunnel.spec.internal_fabric_ref.name.as_deref()?;
+    let fabric = fabrics.iter().find(|fabric| fabric.name_any() == name)?;
+
+    fabric.0.as_ref().ok()?.spec.interface.gateway.ip.parse().ok()
+}
+
+fn vni(tunnel: &GeneveTunnel) -> Result<u32, Cause> {
     let id = tunnel.spec.id;
     let vni = u32::try_from(id).ok().filter(|id| *id <= VNI_MAX);
 
@@ -169,12 +218,14 @@ fn address(field: &'static str, text: &str) -> Result<IpAddr, Cause> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use kube::core::DeserializeGuard;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::conncheck::State;
     use crate::lowering;
 
     #[test]
@@ -186,6 +237,7 @@ mod tests {
         assert_eq!(facts, [(ip("172.18.0.1"), 7), (ip("192.0.2.2"), 0)]);
         assert_eq!(nodes[0].other_address, Some(ip("192.0.2.1")));
         assert_eq!(nodes[0].inner, ip("10.80.0.1"));
+        assert_eq!(nodes[0].gateway, Some(ip("10.80.0.9")));
         let prefixes: Vec<_> = nodes[0].prefixes.iter().map(ToString::to_string).collect();
         assert_eq!(prefixes, ["10.80.0.1/32", "10.244.1.5/32"]);
         assert_eq!(nodes[1].shared_source, Some(ip("10.70.0.0")));
@@ -207,6 +259,42 @@ mod tests {
         assert!(texts(large).contains("spec.id is 16777216"));
     }
 
+    #[test]
+    fn checks_are_those_that_nodes_wrote() {
+        let checked = |node: &str, status: Value| {
+            let mut object = serde_json::to_value(tunnel(node, 1)).unwrap();
+            object["status"] = status;
+            listed(from(object))
+        };
+        let latency = |value: &str| json!({"value": value, "timestamp": "2026-08-24T10:00:00Z"});
+        let tunnels = [
+            checked("n2", json!({"value": "Error", "latency": latency("N/A")})),
+            checked("n1", json!({"value": "Connected", "latency": latency("850μs")})),
+            listed(tunnel("n3", 1)),
+        ];
+
+        let checks = checks(&tunnels);
+
+        let facts: Vec<_> = checks
+            .iter()
+            .map(|check| (&*check.fabric, &*check.node, check.report.state, check.report.latency))
+            .collect();
+        let latency = Some(Duration::from_micros(850));
+        assert_eq!(
+            facts,
+            [("milan", "n1", State::Connected, latency), ("milan", "n2", State::Lost, None)]
+        );
+    }
+
+    #[test]
+    fn an_unknown_fabric_gives_no_gateway_address() {
+        let (nodes, unreached) =
+            nodes(Some("n1"), &Objects { fabrics: Vec::new(), ..objects() }, &lowered());
+
+        assert_eq!(unreached, []);
+        assert_eq!(nodes[0].gateway, None);
+    }
+
     fn objects() -> Objects {
         let node = |name: &str, number: u8| {
             let ips = json!({
@@ -217,8 +305,20 @@ mod tests {
 
         Objects {
             tunnels: vec![listed(tunnel("n1", 7)), listed(tunnel("n2", 0))],
+            fabrics: vec![listed(fabric())],
             nodes: vec![node("n1", 1), node("n2", 2)],
         }
+    }
+
+    fn fabric() -> InternalFabric {
+        from(json!({
+            "apiVersion": "networking.liqo.io/v1beta1", "kind": "InternalFabric",
+            "metadata": {"name": "milan", "namespace": "tenant"},
+            "spec": {
+                "gatewayIP": "10.244.1.2",
+                "interface": {"gateway": {"ip": "10.80.0.9"}, "node": {"name": "liqo.milan"}},
+            },
+        }))
     }
 
     fn internal_node(name: &str, number: u8, status: Value) -> InternalNode {

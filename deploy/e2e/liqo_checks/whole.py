@@ -1,5 +1,6 @@
 """Gateways of one container without any capability, which executes Liqo's rules and ends the nodes' Geneve itself."""
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,17 @@ SERVER, CLIENT = "strait-server-whole", "strait-client-whole"
 FABRIC = "daemonset/liqo-fabric"
 # As in the templates.
 IMAGE = "strait:dev"
+PING_PORT = 54321
+
+# Prints the answer to a datagram.
+ASK = """
+import socket, sys
+address, port, question = sys.argv[1:]
+with socket.socket(type=socket.SOCK_DGRAM) as asking:
+    asking.settimeout(5)
+    asking.sendto(question.encode(), (address, int(port)))
+    print(asking.recv(2048).decode())
+"""
 
 
 @check("nodes send Geneve")
@@ -39,9 +51,25 @@ def whole(world):
         seconds = connect(world, SERVER, CLIENT)
         assert_connected(world)
         assert_without_capability(world)
-        return f"connected in {seconds:.1f} s; {assert_traffic(world)}"
+        answered = assert_gateway_answers_nodes(world)
+        return f"connected in {seconds:.1f} s; {assert_traffic(world)}; {answered}"
     finally:
         disconnect(world)
+
+
+def assert_gateway_answers_nodes(world):
+    """Nodes reach the gateway's address in the overlay, as Liqo's check of its Geneve tunnels does."""
+    answers = 0
+    for cluster in world.clusters:
+        [fabric] = cluster.get("internalfabrics", "--all-namespaces")["items"]
+        address = fabric["spec"]["interface"]["gateway"]["ip"]
+        for node in cluster.nodes:
+            node.run("ping", "-q", "-c", "3", "-i", "0.2", "-W", "2", address)
+            asked = json.dumps({"clusterID": node.name, "msgType": "PING", "timeStamp": "2026-08-24T10:00:00Z"})
+            answer = node.run("python3", "-c", ASK, address, str(PING_PORT), asked)
+            require(answer.strip() == asked.replace("PING", "PONG").replace(" ", ""), f"{node.name}: {answer}")
+            answers += 1
+    return f"gateways answer {answers} nodes"
 
 
 def assert_without_capability(world):

@@ -14,10 +14,12 @@ mod fabric;
 pub mod flags;
 mod leader_tasks;
 mod leadership;
+mod node_check;
 pub mod object_watch;
 mod observed;
 mod origins;
 mod overlay_nodes;
+mod own_packets;
 mod path_watch;
 mod probe;
 mod report;
@@ -29,12 +31,12 @@ mod watches;
 mod within;
 
 use std::future::ready;
-use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use kube::Client;
 use remap::Prefix;
 use strait_api::identity::Identity;
+use strait_io::overlay::HostSockets;
 use strait_io::{PeerStatus, overlay};
 use strait_kube::election::{self, ProbedPathMtu};
 use strait_plan::Desired;
@@ -59,6 +61,7 @@ use state::StateFile;
 use watches::{Change, Watches};
 
 pub(crate) use connectivity::ConnectivityEvent;
+pub(crate) use observed::NodeChecks;
 pub use observed::Observed;
 pub(crate) use path_watch::PathWatch;
 pub(crate) use probe::TrafficSource;
@@ -244,7 +247,14 @@ impl ClusterSource {
                     match change {
                         Change::Nodes(nodes) => return ClusterEvent::Nodes(nodes),
                         Change::Objects(found) => self.found = Some(found),
-                        Change::Fabric(fabric) => self.fabric = Some(*fabric),
+                        Change::Fabric(fabric) => {
+                            self.observed.set_node_checks(NodeChecks {
+                                namespace: self.identity.namespace.clone(),
+                                remote_cluster_id: self.identity.remote_cluster_id.clone(),
+                                checks: fabric.checks.clone(),
+                            });
+                            self.fabric = Some(*fabric);
+                        }
                     }
                     self.is_outdated = true;
                 }
@@ -324,9 +334,9 @@ impl ClusterSource {
         self.grows_mtu
     }
 
-    /// Sets the socket for packets to the gateway's own address in the overlay.
-    pub(crate) fn set_host_socket(&mut self, packets: UnixDatagram) {
-        self.leader_tasks.set_host_socket(packets);
+    /// Sets the sockets for packets to the gateway's own addresses, with an overlay.
+    pub(crate) fn set_host_sockets(&mut self, sockets: HostSockets) {
+        self.leader_tasks.set_host_sockets(sockets);
     }
 
     /// Sets the source of what the tunnel has carried. Call it before the first [`Self::next`].

@@ -241,15 +241,16 @@ pub(crate) fn overlay_text(overlay: &overlay::Settings) -> String {
 }
 
 fn node_text(node: &overlay::Node) -> String {
-    let overlay::Node { address, vni, mac, pods, sources, inner, shared_source } = node;
+    let overlay::Node { address, vni, mac, pods, sources, inner, gateway, shared_source } = node;
     let pods: Vec<_> = pods.iter().map(ToString::to_string).collect();
     let sources: String = sources.iter().map(|source| format!(" source={source}")).collect();
     let inner = inner.map_or_else(String::new, |inner| format!(" inner={inner}"));
+    let gateway = gateway.map_or_else(String::new, |gateway| format!(" gateway={gateway}"));
     let shared = shared_source
         .map_or_else(String::new, |source| format!(" shared_source={}", source.shared));
 
     format!(
-        "{{address={address} vni={vni} mac={}{sources}{inner}{shared} pods=[{}]}}",
+        "{{address={address} vni={vni} mac={}{sources}{inner}{gateway}{shared} pods=[{}]}}",
         or_else(*mac, "auto"),
         pods.join(", ")
     )

@@ -96,7 +96,9 @@ impl Collector for Scrape {
             .collect();
         probe::encode(&mut families, &peers)?;
 
-        self.liqo.encode(&mut families, &peers)
+        let nodes = self.cluster.as_ref().map(Observed::node_checks).unwrap_or_default();
+
+        self.liqo.encode(&mut families, &peers, &nodes)
     }
 }
 

@@ -112,9 +112,9 @@ impl Service {
         let edge = Edge::of(&config, &netlink, matches!(source, Source::Cluster(_))).await?;
         let changes = Changes::listen().context("cannot listen for changes of the network")?;
         source.set_monitor(gateway.monitor());
-        let host = gateway.host_socket().context("cannot open a socket of the overlay")?;
-        if let Some(packets) = host {
-            source.set_host_socket(packets);
+        let host = gateway.host_sockets().context("cannot open a socket of the overlay")?;
+        if let Some(sockets) = host {
+            source.set_host_sockets(sockets);
         }
 
         Ok(Self {

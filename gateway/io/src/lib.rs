@@ -24,7 +24,6 @@ mod worker;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -327,14 +326,14 @@ impl Gateway {
         self.shared.is_initiating.store(true, Ordering::Relaxed);
     }
 
-    /// A socket for the packets of the gateway's own address in the tunnel, one IP packet each; it does not wait. `None`
-    /// with a device, which has the address, and without such an address.
+    /// Sockets for the packets of the gateway's own addresses. `None` with a device, which has the address in the tunnel,
+    /// and without such an address.
     ///
     /// # Errors
     ///
     /// That of the system.
-    pub fn host_socket(&self) -> std::io::Result<Option<UnixDatagram>> {
-        self.shared.edge.overlay().map_or(Ok(None), |overlay| overlay.host_socket())
+    pub fn host_sockets(&self) -> std::io::Result<Option<overlay::HostSockets>> {
+        self.shared.edge.overlay().map_or(Ok(None), |overlay| overlay.host_sockets())
     }
 
     /// Puts `nodes` in force for the overlay, from the next batch on. Does nothing with a device.

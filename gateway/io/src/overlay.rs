@@ -28,7 +28,6 @@ mod writer;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -54,6 +53,7 @@ use strait_packet::virtio::{Gso, VirtioHeader};
 use writer::{Run, Writer, for_each_run};
 
 pub(super) use handover::HandedOver;
+pub use host::HostSockets;
 pub(super) use reader::Reader;
 
 /// Sockets on the port. The kernel spreads flows over them, so that the packets of a flow do not wait behind those of all
@@ -71,8 +71,8 @@ pub struct Settings {
     pub mac: Option<Mac>,
     /// The nodes at the start.
     pub nodes: Vec<Node>,
-    /// The address of the gateway in the tunnel, for whose packets [`Gateway::host_socket`](super::Gateway::host_socket)
-    /// is a socket.
+    /// The address of the gateway in the tunnel, for whose packets there is a socket
+    /// ([`Gateway::host_sockets`](super::Gateway::host_sockets)). Without it the gateway is no host for nodes either.
     pub host: Option<IpAddr>,
 }
 
@@ -92,6 +92,8 @@ pub struct Node {
     pub sources: Vec<IpAddr>,
     /// Its address inside the overlay, by which it is asked for its station; `None`: the outer one.
     pub inner: Option<IpAddr>,
+    /// The address of the gateway inside the overlay, for whose packets from this node there is a socket.
+    pub gateway: Option<IpAddr>,
     /// The source that it has in common with other nodes, and its own in place of that.
     pub shared_source: Option<SharedSource>,
 }
@@ -157,9 +159,9 @@ impl Overlay {
         self.nodes.store(Arc::new(Nodes::new(nodes, self.port, self.is_dual_stack, Some(&former))));
     }
 
-    /// A socket for the packets of the gateway's own address, which does not wait; `None` without such an address.
-    pub(super) fn host_socket(&self) -> io::Result<Option<UnixDatagram>> {
-        self.host.as_ref().map(Host::socket).transpose()
+    /// The sockets for the packets of the gateway's own addresses; `None` without an address in the tunnel.
+    pub(super) fn host_sockets(&self) -> io::Result<Option<HostSockets>> {
+        self.host.as_ref().map(Host::sockets).transpose()
     }
 
     /// The gateway's own address, if `packet` is for it.
@@ -210,7 +212,7 @@ impl Edge for Overlay {
     fn inputs(&self) -> Vec<BorrowedFd<'_>> {
         let sockets = self.sockets.iter().map(AsFd::as_fd);
 
-        sockets.chain(self.host.as_ref().map(Host::input)).collect()
+        sockets.chain(self.host.iter().flat_map(Host::inputs)).collect()
     }
 
     fn mtu(&self) -> Option<u16> {

@@ -95,6 +95,19 @@ fn stock_answer(ping: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_nodes_ping_is_answered_without_a_check() {
+    let ping = json!({"clusterID": "milan-n1", "msgType": "PING", "timeStamp": "2026-08-24T10:00:00.5+02:00"});
+    let mut pong = ping.clone();
+    pong["msgType"] = json!("PONG");
+
+    let answer = answer(ping.to_string().as_bytes()).unwrap();
+
+    assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap(), pong);
+    assert_eq!(super::answer(&answer), None);
+    assert_eq!(super::answer(b"PING"), None);
+}
+
+#[test]
 fn a_ping_has_a_stock_gateways_fields() {
     let mut pair = Pair::new();
 

@@ -315,15 +315,21 @@ proptest! {
     #[test]
     fn nodes_are_reached_or_named(
         tunnels in objects("GeneveTunnel"),
+        fabrics in objects("InternalFabric"),
         nodes in objects("InternalNode"),
     ) {
-        let objects = geneve::Objects { tunnels: listed(&tunnels), nodes: listed(&nodes) };
+        let objects = geneve::Objects {
+            tunnels: listed(&tunnels),
+            fabrics: listed(&fabrics),
+            nodes: listed(&nodes),
+        };
 
         let (found, unreached) = geneve::nodes(Some("b"), &objects, &Lowered::default());
 
         prop_assert!(found.len() + unreached.len() <= nodes.len());
         prop_assert!(found.iter().all(|node| node.vni < 1 << 24));
         prop_assert!(unreached.iter().all(|node| !node.to_string().is_empty()));
+        prop_assert!(geneve::checks(&objects.tunnels).len() <= tunnels.len());
     }
 
     /// An object of any kind may be invalid; reading it reports that.

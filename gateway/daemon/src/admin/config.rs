@@ -137,7 +137,7 @@ fn of_overlay(origins: &Origins, overlay: &overlay::Settings) -> Settings {
     let optional = |mac: Option<Mac>| mac.map(text);
     let nodes: Vec<_> = nodes
         .iter()
-        .map(|overlay::Node { address, vni, mac, pods, sources, inner, shared_source }| {
+        .map(|overlay::Node { address, vni, mac, pods, sources, inner, gateway, shared_source }| {
             json!({
                 "address": address,
                 "vni": vni.to_number(),
@@ -145,6 +145,7 @@ fn of_overlay(origins: &Origins, overlay: &overlay::Settings) -> Settings {
                 "pods": texts(pods),
                 "sources": sources,
                 "inner": inner,
+                "gateway": gateway,
                 "shared_source": shared_source.map(|source| source.shared),
             })
         })

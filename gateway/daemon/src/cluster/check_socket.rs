@@ -5,18 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 
-use etherparse::{
-    IcmpEchoHeader, Icmpv4Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
-};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 use tokio::net::{UdpSocket, UnixDatagram};
 use tracing::debug;
 
-/// The hop limit of packets from here, as Linux has it.
-const HOP_LIMIT: u8 = 64;
-
-/// The most bytes of a packet.
-const PACKET_BYTES_MAX: usize = 65_535;
+use super::own_packets::{PACKET_BYTES_MAX, Packet, parse, udp};
 
 /// Sends and receives the messages of the check.
 #[derive(Debug)]
@@ -33,17 +26,6 @@ pub(super) struct OverlaySocket {
     address: Ipv4Addr,
     port: u16,
     buffer: Vec<u8>,
-}
-
-/// The request in a packet to the gateway's own address.
-#[derive(Debug, PartialEq, Eq)]
-enum Packet {
-    /// A datagram to our port.
-    Datagram { source: SocketAddr, payload: Vec<u8> },
-    /// Send this packet in answer.
-    Echo(Vec<u8>),
-    /// Nothing that this socket serves.
-    Other,
 }
 
 impl CheckSocket {
@@ -100,8 +82,8 @@ impl OverlaySocket {
         loop {
             let len = self.packets.recv(&mut self.buffer).await?;
             let packet = self.buffer.get(..len).unwrap_or_default();
-            match parse(packet, self.address, self.port) {
-                Packet::Datagram { source, payload } => {
+            match parse(packet, self.port) {
+                Packet::Datagram { source, payload, .. } => {
                     let len = payload.len().min(buffer.len());
                     let (room, payload) = (buffer.get_mut(..len), payload.get(..len));
                     if let (Some(room), Some(payload)) = (room, payload) {
@@ -129,61 +111,8 @@ impl OverlaySocket {
     }
 }
 
-/// The request in `packet`, for a socket on `port` of `address`. Only whole packets with right checksums count.
-fn parse(packet: &[u8], address: Ipv4Addr, port: u16) -> Packet {
-    let Ok(SlicedPacket { net: Some(NetSlice::Ipv4(ip)), transport: Some(transport), .. }) =
-        SlicedPacket::from_ip(packet)
-    else {
-        return Packet::Other;
-    };
-    let header = ip.header();
-    if header.destination_addr() != address {
-        return Packet::Other;
-    }
-    let source = header.source_addr();
-    if let TransportSlice::Udp(udp) = &transport
-        && udp.destination_port() == port
-    {
-        let (from, to) = (source.octets(), address.octets());
-        let expected = udp.to_header().calc_checksum_ipv4_raw(from, to, udp.payload());
-        if udp.checksum() == 0 || expected == Ok(udp.checksum()) {
-            let source = SocketAddr::from((source, udp.source_port()));
-            return Packet::Datagram { source, payload: udp.payload().to_vec() };
-        }
-    }
-    if let TransportSlice::Icmpv4(icmp) = &transport
-        && let request @ Icmpv4Type::EchoRequest(IcmpEchoHeader { id, seq }) = icmp.icmp_type()
-        && request.calc_checksum(icmp.payload()) == icmp.checksum()
-    {
-        let mut answer = Vec::new();
-        let built = PacketBuilder::ipv4(address.octets(), source.octets(), HOP_LIMIT)
-            .icmpv4_echo_reply(id, seq)
-            .write(&mut answer, icmp.payload());
-        if built.is_ok() {
-            return Packet::Echo(answer);
-        }
-    }
-
-    Packet::Other
-}
-
-/// An IP packet with `payload`.
-fn udp(
-    (source, destination): ([u8; 4], [u8; 4]),
-    (from, to): (u16, u16),
-    payload: &[u8],
-) -> io::Result<Vec<u8>> {
-    let builder = PacketBuilder::ipv4(source, destination, HOP_LIMIT).udp(from, to);
-    let mut packet = Vec::with_capacity(builder.size(payload.len()));
-    builder.write(&mut packet, payload).map_err(io::Error::other)?;
-
-    Ok(packet)
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const OWN: Ipv4Addr = Ipv4Addr::new(169, 254, 18, 1);
@@ -203,44 +132,5 @@ mod tests {
         let mut buffer = [0; 64];
         let (len, source) = peer.receive(&mut buffer).await.unwrap();
         assert_eq!((&buffer[..len], source), (&b"PING"[..], SocketAddr::from((OWN, PORT))));
-    }
-
-    #[test]
-    fn an_echo_request_is_answered() {
-        let mut request = Vec::new();
-        PacketBuilder::ipv4(PEER.octets(), OWN.octets(), 9)
-            .icmpv4_echo_request(7, 1)
-            .write(&mut request, b"data")
-            .unwrap();
-
-        let Packet::Echo(answer) = parse(&request, OWN, PORT) else { panic!("no answer") };
-
-        let mut expected = Vec::new();
-        PacketBuilder::ipv4(OWN.octets(), PEER.octets(), HOP_LIMIT)
-            .icmpv4_echo_reply(7, 1)
-            .write(&mut expected, b"data")
-            .unwrap();
-        assert_eq!(answer, expected);
-        request[24] ^= 1;
-        assert_eq!(parse(&request, OWN, PORT), Packet::Other, "a wrong checksum");
-    }
-
-    proptest! {
-        #[test]
-        fn changed_packets_are_no_datagrams(at in 20_usize..40, flip in 1..=u8::MAX) {
-            let mut packet = udp((PEER.octets(), OWN.octets()), (PORT, PORT), b"question ").unwrap();
-            let at = at.min(packet.len() - 1);
-            packet[at] ^= flip;
-
-            // Zero is no checksum (RFC 768).
-            if packet[26..28] != [0, 0] {
-                prop_assert_eq!(parse(&packet, OWN, PORT), Packet::Other);
-            }
-        }
-
-        #[test]
-        fn any_bytes_are_parsed(packet in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse(&packet, OWN, PORT);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Watches what Liqo's controllers write for its gateways: rules, routes and the nodes of the overlay.
 //!
-//! Rules and routes are in any namespace; tunnels are in that of the gateway.
+//! Rules and routes are in any namespace; tunnels and their ends are in that of the gateway.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,7 +11,9 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use strait_api::labels::{FIREWALL_CATEGORY, GATEWAY, ROUTE_CATEGORY};
-use strait_api::{FirewallConfiguration, GeneveTunnel, InternalNode, RouteConfiguration};
+use strait_api::{
+    FirewallConfiguration, GeneveTunnel, InternalFabric, InternalNode, RouteConfiguration,
+};
 use strait_io::overlay;
 use strait_kube::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
 use strait_packet::overlay::{SharedSource, Vni};
@@ -27,6 +29,7 @@ pub(super) struct FabricWatch {
     firewalls: Store<DeserializeGuard<FirewallConfiguration>>,
     routes: Store<DeserializeGuard<RouteConfiguration>>,
     tunnels: Store<DeserializeGuard<GeneveTunnel>>,
+    fabrics: Store<DeserializeGuard<InternalFabric>>,
     nodes: Store<DeserializeGuard<InternalNode>>,
     bundle: Bundle,
     scope: Scope,
@@ -39,6 +42,7 @@ pub(super) struct FabricWatch {
 pub(super) struct Fabric {
     pub(super) lowered: Lowered,
     pub(super) nodes: Vec<overlay::Node>,
+    pub(super) checks: Vec<geneve::TunnelCheck>,
     objects: lowering::Objects,
 }
 
@@ -55,10 +59,12 @@ impl FabricWatch {
             watched("RouteConfiguration", all, Some(of_gateways(ROUTE_CATEGORY)));
         let own = Api::namespaced(client.clone(), namespace);
         let (tunnels, of_tunnels) = watched("GeneveTunnel", own, None);
+        let own = Api::namespaced(client.clone(), namespace);
+        let (fabrics, of_fabrics) = watched("InternalFabric", own, None);
         let (nodes, of_nodes) = watched("InternalNode", Api::all(client.clone()), None);
-        let bundle = Bundle::new([of_firewalls, of_routes, of_tunnels, of_nodes]);
+        let bundle = Bundle::new([of_firewalls, of_routes, of_tunnels, of_fabrics, of_nodes]);
 
-        Self { firewalls, routes, tunnels, nodes, bundle, scope, unreached: Vec::new() }
+        Self { firewalls, routes, tunnels, fabrics, nodes, bundle, scope, unreached: Vec::new() }
     }
 
     /// Waits for the next change. Cancel safe.
@@ -72,7 +78,11 @@ impl FabricWatch {
             firewall_configurations: self.firewalls.state(),
             route_configurations: self.routes.state(),
         };
-        let fabric = geneve::Objects { tunnels: self.tunnels.state(), nodes: self.nodes.state() };
+        let fabric = geneve::Objects {
+            tunnels: self.tunnels.state(),
+            fabrics: self.fabrics.state(),
+            nodes: self.nodes.state(),
+        };
         let lowered = Lowered::new(&self.scope, &objects);
         let (nodes, unreached) = geneve::nodes(self.scope.node_name.as_deref(), &fabric, &lowered);
         for node in unreached.iter().filter(|node| !self.unreached.contains(node)) {
@@ -80,7 +90,12 @@ impl FabricWatch {
         }
         self.unreached = unreached;
 
-        Ok(Fabric { lowered, nodes: nodes.iter().filter_map(overlay_node).collect(), objects })
+        Ok(Fabric {
+            lowered,
+            nodes: nodes.iter().filter_map(overlay_node).collect(),
+            checks: geneve::checks(&fabric.tunnels),
+            objects,
+        })
     }
 }
 
@@ -118,7 +133,8 @@ where
 }
 
 fn overlay_node(node: &geneve::Node) -> Option<overlay::Node> {
-    let geneve::Node { address, other_address, inner, vni, prefixes, shared_source } = node;
+    let geneve::Node { address, other_address, inner, gateway, vni, prefixes, shared_source } =
+        node;
 
     Some(overlay::Node {
         address: *address,
@@ -128,6 +144,7 @@ fn overlay_node(node: &geneve::Node) -> Option<overlay::Node> {
         pods: prefixes.clone(),
         sources: other_address.iter().copied().collect(),
         inner: Some(*inner),
+        gateway: *gateway,
         shared_source: shared_source.map(|shared| SharedSource { shared, own: *inner }),
     })
 }

@@ -23,6 +23,9 @@ pub(super) const DEFAULT_MTU: u16 = 1340;
 /// The port of Liqo's nodes.
 const GENEVE_PORT: u16 = 6091;
 
+/// The port to which they send PINGs (`networking.fabric.config.ping.port` of Liqo's chart).
+const GENEVE_PING_PORT: u16 = 54_321;
+
 /// Selects and configures a gateway in a cluster, without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
@@ -91,6 +94,15 @@ pub struct ClusterFlags {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) geneve_port: u16,
+    /// UDP port inside Geneve on which PINGs of Liqo's nodes are answered
+    #[arg(
+        long,
+        env = "STRAIT_GENEVE_PING_PORT",
+        value_name = "PORT",
+        default_value_t = GENEVE_PING_PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) geneve_ping_port: u16,
     /// MTU of the device, in bytes. The default grows to what the path to another gateway of Strait carries
     #[arg(
         long,

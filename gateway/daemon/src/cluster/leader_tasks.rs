@@ -1,19 +1,20 @@
-//! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
+//! The tasks of the leader besides forwarding: connection check, answers to nodes, `Connection` and conditions.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use strait_api::identity::Identity;
+use strait_io::overlay::HostSockets;
 use strait_plan::conditions::Verdict;
 use strait_plan::conncheck::{Report, State, Traffic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::applied::{self, Applied, AppliedReporter};
+use super::node_check;
 use super::probe::{self, TrafficSource};
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
@@ -34,8 +35,9 @@ pub(super) struct LeaderTasks {
     device_mtu: watch::Sender<u16>,
     is_draining: watch::Sender<bool>,
     own_address: Option<Ipv4Addr>,
-    /// For packets to that address, with an overlay.
-    host_socket: Option<UnixDatagram>,
+    /// For packets to that address, and to the one in the overlay; with an overlay.
+    host_sockets: Option<HostSockets>,
+    node_ping_port: Option<u16>,
     /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
     /// The outcomes of rules and routes, and the pod that executes them; `None` if others do.
@@ -61,7 +63,8 @@ impl LeaderTasks {
                 Some(IpAddr::V4(own)) => Some(own),
                 _ => None,
             },
-            host_socket: None,
+            host_sockets: None,
+            node_ping_port: settings.node_ping_port,
             verdicts: watch::Sender::new(Vec::new()),
             applied: settings
                 .rules
@@ -96,9 +99,9 @@ impl LeaderTasks {
         self.is_draining.send_replace(true);
     }
 
-    /// Sets the socket for packets to the gateway's own address in the overlay. To be called before [`Self::begin`].
-    pub(super) fn set_host_socket(&mut self, packets: UnixDatagram) {
-        self.host_socket = Some(packets);
+    /// Sets the sockets for packets to the gateway's own addresses. To be called before [`Self::begin`].
+    pub(super) fn set_host_sockets(&mut self, sockets: HostSockets) {
+        self.host_sockets = Some(sockets);
     }
 
     /// Sets the verdicts on all objects, which have been applied.
@@ -133,7 +136,8 @@ impl LeaderTasks {
             device_mtu,
             is_draining,
             own_address,
-            host_socket,
+            host_sockets,
+            node_ping_port,
             verdicts,
             applied,
             tasks,
@@ -164,7 +168,7 @@ impl LeaderTasks {
             tasks.spawn(applied::run(reporter, applied.subscribe()));
         }
         if let Check::Own(check) = check {
-            let packets = host_socket.as_ref().and_then(|packets| packets.try_clone().ok());
+            let packets = host_sockets.as_ref().and_then(|host| host.tunnel.try_clone().ok());
             tasks.spawn(probe::run(
                 check.clone(),
                 packets.zip(*own_address),
@@ -173,6 +177,10 @@ impl LeaderTasks {
                 device_mtu.subscribe(),
                 is_draining.subscribe(),
             ));
+        }
+        let packets = host_sockets.as_ref().and_then(|host| host.nodes.try_clone().ok());
+        if let Some((packets, port)) = packets.zip(*node_ping_port) {
+            tasks.spawn(node_check::run(packets, port));
         }
     }
 

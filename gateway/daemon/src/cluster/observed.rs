@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use strait_plan::conncheck::Report;
+use strait_plan::geneve::TunnelCheck;
 use tokio::sync::watch;
 
 /// Clones share the state.
@@ -11,6 +13,16 @@ use tokio::sync::watch;
 pub struct Observed {
     check: Option<Check>,
     refused: Arc<AtomicU64>,
+    node_checks: Arc<Mutex<NodeChecks>>,
+}
+
+/// The checks of the tunnels to nodes, which nodes make.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeChecks {
+    /// That of the gateway and of its tunnels.
+    pub(crate) namespace: String,
+    pub(crate) remote_cluster_id: String,
+    pub(crate) checks: Vec<TunnelCheck>,
 }
 
 /// The connection check and its peer.
@@ -41,6 +53,16 @@ impl Observed {
     /// The number of refused settings in objects.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The checks of the tunnels to nodes.
+    pub(crate) fn node_checks(&self) -> NodeChecks {
+        self.node_checks.lock().clone()
+    }
+
+    /// Sets the checks of the tunnels to nodes.
+    pub(crate) fn set_node_checks(&self, node_checks: NodeChecks) {
+        *self.node_checks.lock() = node_checks;
     }
 
     /// Sets the number of refused settings in objects.

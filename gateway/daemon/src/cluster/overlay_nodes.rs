@@ -88,6 +88,7 @@ fn node(address: IpAddr, vni: Vni, pods: Vec<Prefix>) -> overlay::Node {
         pods,
         sources: Vec::new(),
         inner: None,
+        gateway: None,
         shared_source: None,
     }
 }

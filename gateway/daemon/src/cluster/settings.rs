@@ -57,6 +57,8 @@ pub struct Settings {
     pub(crate) leadership: Leadership,
     /// The file that keeps the peers across restarts.
     pub(crate) state_file: Option<PathBuf>,
+    /// The UDP port on which PINGs of nodes are answered, with [`EdgeFlag::Geneve`].
+    pub(crate) node_ping_port: Option<u16>,
 }
 
 /// The nodes of an overlay, as far as flags specify them.
@@ -210,6 +212,7 @@ impl Settings {
                 grows_mtu: flags.mtu == DEFAULT_MTU && flags.edge == EdgeFlag::Device,
                 leadership,
                 state_file,
+                node_ping_port: (flags.edge == EdgeFlag::Geneve).then_some(flags.geneve_ping_port),
             },
             config,
         ))
@@ -392,6 +395,7 @@ mod tests {
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
         assert_eq!((probe.peer, probe.port), ([169, 254, 18, 2].into(), 12345));
         assert_eq!(settings.leadership, Leadership::Always);
+        assert_eq!(settings.node_ping_port, None);
     }
 
     #[test]
@@ -577,6 +581,7 @@ mod tests {
         assert_eq!(rules.node_name.as_deref(), Some("n1"));
         assert_eq!(rules.peer_address, IpAddr::from([169, 254, 18, 2]));
         assert!(!rules.tracks_flows);
+        assert_eq!(settings.node_ping_port, Some(54_321));
     }
 
     #[test]

@@ -63,6 +63,7 @@ pub(crate) fn overlay() -> overlay::Settings {
             pods: vec!["10.244.0.0/16".parse().unwrap()],
             sources: Vec::new(),
             inner: None,
+            gateway: None,
             shared_source: None,
         }],
         host: None,

@@ -1,15 +1,19 @@
 //! The metrics of Liqo's gateway under their own names, labels and help texts.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 use strait_plan::conncheck::State;
+use strait_plan::geneve::TunnelCheck;
 
 use super::{Families, Labels, View};
+use crate::cluster::NodeChecks;
 
 /// Liqo's dashboards select on this value.
 const DRIVER: &str = "wireguard";
@@ -20,14 +24,21 @@ const LATENCY_BUCKETS_US: [f64; 15] = [
     133_750.0, 150_000.0, 178_380.0, 212_129.0, 252_264.0, 299_992.0,
 ];
 
-/// State between scrapes: Liqo observes the latency of each connected peer once per scrape.
+/// State between scrapes: Liqo observes the latency of each connected peer, and of each connected node, once per scrape.
 #[derive(Debug, Default)]
 pub(super) struct Liqo {
-    latency: Mutex<BTreeMap<String, Histogram>>,
+    peers: Mutex<BTreeMap<String, Histogram>>,
+    /// By node and fabric.
+    nodes: Mutex<BTreeMap<(String, String), Histogram>>,
 }
 
 impl Liqo {
-    pub(super) fn encode(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
+    pub(super) fn encode(
+        &self,
+        families: &mut Families<'_>,
+        peers: &[View<'_>],
+        nodes: &NodeChecks,
+    ) -> fmt::Result {
         families.counters(
             "liqo_peer_receive_bytes",
             "Number of bytes received from a given peer.",
@@ -54,20 +65,16 @@ impl Liqo {
             "liqo_wireguard_implementation",
             "Wireguard used implementation",
             [([("driver", DRIVER), ("implementation", "userspace")], 1_u64)],
-        )
+        )?;
+        if nodes.checks.is_empty() { Ok(()) } else { self.encode_nodes(families, nodes) }
     }
 
     fn encode_histogram(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
-        let mut latency = self.latency.lock();
+        let mut histograms = self.peers.lock();
         let names: HashSet<&str> = peers.iter().map(|peer| peer.status.name.as_str()).collect();
-        latency.retain(|name, _| names.contains(name.as_str()));
+        histograms.retain(|name, _| names.contains(name.as_str()));
         for peer in peers {
-            let histogram = latency
-                .entry(peer.status.name.clone())
-                .or_insert_with(|| Histogram::new(LATENCY_BUCKETS_US));
-            if let Some(us) = latency_us(peer) {
-                histogram.observe(us);
-            }
+            observe(histograms.entry(peer.status.name.clone()), latency_us(peer));
         }
 
         let mut family = families.0.encode_descriptor(
@@ -76,12 +83,67 @@ impl Liqo {
             None,
             MetricType::Histogram,
         )?;
-        for (name, histogram) in latency.iter() {
+        for (name, histogram) in histograms.iter() {
             histogram.encode(family.encode_family(&labels_of(name))?)?;
         }
 
         Ok(())
     }
+
+    /// Of Liqo after 1.2.
+    fn encode_nodes(&self, families: &mut Families<'_>, nodes: &NodeChecks) -> fmt::Result {
+        families.gauges(
+            "liqo_geneve_is_connected",
+            "Status of the connectivity of a geneve tunnel (true = tunnel is up and nodes are pinging each other).",
+            nodes.checks.iter().map(|check| {
+                let is_connected = check.report.state == State::Connected;
+                (node_labels(nodes, &check.node, &check.fabric), u64::from(is_connected))
+            }),
+        )?;
+        families.gauges(
+            "liqo_geneve_latency_us",
+            "Round-trip latency of a geneve tunnel in microseconds.",
+            nodes.checks.iter().filter_map(|check| {
+                let latency = microseconds(check.report.latency?);
+                Some((node_labels(nodes, &check.node, &check.fabric), latency))
+            }),
+        )?;
+
+        let mut histograms = self.nodes.lock();
+        let key = |check: &TunnelCheck| (check.node.clone(), check.fabric.clone());
+        let keys: HashSet<_> = nodes.checks.iter().map(key).collect();
+        histograms.retain(|key, _| keys.contains(key));
+        for check in &nodes.checks {
+            observe(histograms.entry(key(check)), check.report.latency.map(microseconds));
+        }
+        let mut family = families.0.encode_descriptor(
+            "liqo_geneve_latency_histogram_us",
+            "Round-trip latency distribution of a geneve tunnel in microseconds.",
+            None,
+            MetricType::Histogram,
+        )?;
+        for ((node, fabric), histogram) in histograms.iter() {
+            histogram.encode(family.encode_family(&node_labels(nodes, node, fabric))?)?;
+        }
+
+        Ok(())
+    }
+}
+
+fn observe<K: Ord>(histogram: Entry<'_, K, Histogram>, latency_us: Option<f64>) {
+    let histogram = histogram.or_insert_with(|| Histogram::new(LATENCY_BUCKETS_US));
+    if let Some(us) = latency_us {
+        histogram.observe(us);
+    }
+}
+
+fn node_labels<'a>(nodes: &'a NodeChecks, node: &'a str, fabric: &'a str) -> Labels<'a, 4> {
+    [
+        ("internal_fabric", fabric),
+        ("internal_node", node),
+        ("namespace", &nodes.namespace),
+        ("remote_cluster_id", &nodes.remote_cluster_id),
+    ]
 }
 
 fn labels<'a>(peer: &View<'a>) -> Labels<'a, 2> {
@@ -107,7 +169,9 @@ fn latency_us(peer: &View<'_>) -> Option<f64> {
         None => peer.status.rtt,
     };
 
-    round_trip
-        .filter(|_| is_connected(peer))
-        .map(|rtt| f64::from(u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)))
+    round_trip.filter(|_| is_connected(peer)).map(microseconds)
+}
+
+fn microseconds(time: Duration) -> f64 {
+    f64::from(u32::try_from(time.as_micros()).unwrap_or(u32::MAX))
 }

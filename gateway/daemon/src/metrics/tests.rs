@@ -2,10 +2,12 @@ use std::time::{Duration, SystemTime};
 
 use strait_packet::counters::Counters;
 use strait_plan::conncheck::State;
+use strait_plan::geneve::TunnelCheck;
 use strait_wg::{PathMtu, PathMtuSource, PublicKey};
 use tokio::sync::watch;
 
 use super::*;
+use crate::cluster::NodeChecks;
 
 #[test]
 fn a_scrape_shows_both_directions() {
@@ -155,6 +157,40 @@ fn the_refused_metric_follows_the_objects() {
     assert_has(&three, "strait_objects_refused 3");
     assert_has(&text(&metrics), "strait_objects_refused 0");
     assert!(!scrape(Status::default()).contains("strait_objects_refused"));
+}
+
+#[test]
+fn checks_of_nodes_have_liqos_names() {
+    let cluster = Observed::unchecked();
+    let metrics = Metrics::new(Arc::new(Status::default), Some(cluster.clone()));
+    assert!(!text(&metrics).contains("liqo_geneve"));
+    let check = |node: &str, state, latency| TunnelCheck {
+        fabric: "rome".to_owned(),
+        node: node.to_owned(),
+        report: Report { state, latency, ..Report::default() },
+    };
+    let latency = Some(Duration::from_millis(12));
+    let checks = vec![check("n1", State::Connected, latency), check("n2", State::Lost, None)];
+
+    let [namespace, remote_cluster_id] = ["liqo-tenant-rome", "rome"].map(str::to_owned);
+    cluster.set_node_checks(NodeChecks { namespace, remote_cluster_id, checks });
+    let found = text(&metrics);
+
+    let labels = |node: &str| {
+        format!(
+            r#"internal_fabric="rome",internal_node="{node}",namespace="liqo-tenant-rome",remote_cluster_id="rome""#
+        )
+    };
+    assert_has(&found, &format!("liqo_geneve_is_connected{{{}}} 1", labels("n1")));
+    assert_has(&found, &format!("liqo_geneve_is_connected{{{}}} 0", labels("n2")));
+    assert_has(&found, &format!("liqo_geneve_latency_us{{{}}} 12000.0", labels("n1")));
+    assert!(!found.contains(&format!("liqo_geneve_latency_us{{{}}}", labels("n2"))));
+    let histogram = "liqo_geneve_latency_histogram_us";
+    assert_has(&found, &format!("{histogram}_count{{{}}} 1", labels("n1")));
+    assert_has(&found, &format!("{histogram}_count{{{}}} 0", labels("n2")));
+
+    cluster.set_node_checks(NodeChecks::default());
+    assert!(!text(&metrics).contains("liqo_geneve"));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Where configuration changes come from: a file or an API server.
 
 use std::future::pending;
-use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use strait_io::overlay::HostSockets;
 use strait_io::{Monitor, PeerStatus};
 use strait_plan::conncheck::Traffic;
 use strait_wg::PrivateKey;
@@ -94,11 +94,11 @@ impl Source {
         }
     }
 
-    /// Sets the socket for packets to the gateway's own address in an overlay.
-    pub(super) fn set_host_socket(&mut self, packets: UnixDatagram) {
+    /// Sets the sockets for packets to the gateway's own addresses, with an overlay.
+    pub(super) fn set_host_sockets(&mut self, sockets: HostSockets) {
         match self {
             Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.set_host_socket(packets),
+            Self::Cluster(cluster) => cluster.set_host_sockets(sockets),
         }
     }
 

@@ -130,13 +130,14 @@ fn read_mac(from: &mut Reader<'_>) -> Result<Option<Mac>, HandoverError> {
 }
 
 fn write_node(node: &Node, out: &mut Writer) {
-    let Node { address, vni, mac, pods, sources, inner, shared_source } = node;
+    let Node { address, vni, mac, pods, sources, inner, gateway, shared_source } = node;
     out.address(*address);
     out.u32(vni.to_number());
     out.optional(*mac, |out, Mac(mac)| out.put(&mac));
     out.list(pods.iter(), |out, prefix| out.bytes(prefix.to_string().as_bytes()));
     out.list(sources.iter(), |out, source| out.address(*source));
     out.optional(*inner, Writer::address);
+    out.optional(*gateway, Writer::address);
     out.optional(*shared_source, |out, SharedSource { shared, own }| {
         out.address(shared);
         out.address(own);
@@ -157,6 +158,7 @@ fn read_node(from: &mut Reader<'_>) -> Result<Node, HandoverError> {
         })?,
         sources: from.list(Reader::address)?,
         inner: from.optional(Reader::address)?,
+        gateway: from.optional(Reader::address)?,
         shared_source: from
             .optional(|from| Ok(SharedSource { shared: from.address()?, own: from.address()? }))?,
     })

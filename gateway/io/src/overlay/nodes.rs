@@ -28,6 +28,7 @@ pub(super) struct KnownNode {
     destination: SockAddr,
     vni: Vni,
     inner: IpAddr,
+    gateway: Option<IpAddr>,
     shared_source: Option<SharedSource>,
     /// The configured station.
     mac: Option<Mac>,
@@ -113,6 +114,7 @@ impl KnownNode {
             destination,
             vni: node.vni,
             inner: node.inner.unwrap_or(node.address),
+            gateway: node.gateway,
             shared_source: node.shared_source,
             mac: node.mac,
             learned_mac,
@@ -137,6 +139,12 @@ impl KnownNode {
     /// The address by which it is asked for its station.
     pub(super) const fn inner(&self) -> IpAddr {
         self.inner
+    }
+
+    /// The address of the gateway inside the overlay.
+    #[inline]
+    pub(super) const fn gateway(&self) -> Option<IpAddr> {
+        self.gateway
     }
 
     /// The source that it shares with other nodes.
@@ -282,6 +290,7 @@ mod tests {
             pods: pods.iter().map(|pods| pods.parse().unwrap()).collect(),
             sources: Vec::new(),
             inner: None,
+            gateway: None,
             shared_source: None,
         }
     }

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Overlay;
+use super::host::Host;
 use super::nodes::{KnownNode, Nodes};
+use super::writer::Run;
 use crate::edge::{FrameBuffer, FrameReader, Read};
 use crate::sys;
 use crate::worker::ReceiveErrors;
@@ -31,6 +33,7 @@ use strait_packet::overlay::ethernet::{self, Cast, Ethernet};
 use strait_packet::overlay::neighbor::{MAX_FRAME_LEN, Message};
 use strait_packet::overlay::{Encapsulation, Limits, Merged, describe, merged};
 use strait_packet::path::canonical;
+use strait_packet::segment::Segments;
 use strait_packet::virtio::{Gso, VirtioHeader};
 use strait_packet::{DropReason, Header, rewrite};
 
@@ -63,8 +66,8 @@ pub(crate) struct Reader {
 enum Content {
     /// A packet.
     Packet(Packet),
-    /// A message of address resolution.
-    Neighbor,
+    /// A message of address resolution, or a packet to the gateway itself.
+    ToGateway,
 }
 
 /// A packet in a datagram.
@@ -210,13 +213,29 @@ impl Reader {
             Ok(Content::Packet(packet)) => {
                 Taken::Packet { message: number, start, is_only, packet }
             }
-            Ok(Content::Neighbor) => {
+            Ok(Content::ToGateway) => {
                 let bytes = as_u64(datagram.len());
                 Taken::Unread(Unread { outcome: Outcome::Answered, packets: 1, bytes })
             }
             Err(reason) => Taken::Unread(Unread::dropped(reason, as_u64(datagram.len()))),
         })
     }
+}
+
+/// Delivers `packet` of a node to the gateway itself, complete.
+#[cold]
+fn deliver(
+    host: &Host,
+    packet: &mut [u8],
+    header: &Header,
+    virtio: &VirtioHeader,
+) -> Result<(), DropReason> {
+    let mut segments = Segments::new(packet, virtio, header).map_err(|_| DropReason::Malformed)?;
+    while let Some(segment) = segments.next_segment() {
+        host.deliver_of_node(segment)?;
+    }
+
+    Ok(())
 }
 
 /// The length in bytes of each datagram in `message` but the last, and of each datagram in the frame of UDP that it holds
@@ -241,9 +260,10 @@ fn strides(
 impl FrameReader for Reader {
     fn read(&mut self, input: usize, buffer: &mut FrameBuffer) -> io::Result<Read> {
         // Behind the sockets.
-        let is_host = input == self.overlay.sockets.len();
-        if let Some(host) = self.overlay.host.as_ref().filter(|_| is_host) {
-            return host.read(buffer);
+        if let Some(host) = &self.overlay.host
+            && let Some(number) = input.checked_sub(self.overlay.sockets.len())
+        {
+            return if number == 0 { host.read(buffer) } else { self.overlay.relay(host, buffer) };
         }
         loop {
             if let Some(read) = self.take_frame(buffer) {
@@ -288,7 +308,7 @@ impl Overlay {
         if let Some(message) = Message::parse(frame, &ethernet)? {
             node.learn_mac(ethernet.source);
             self.answer(nodes, node, &message);
-            return Ok(Content::Neighbor);
+            return Ok(Content::ToGateway);
         }
 
         let packet = frame.get_mut(ethernet::HEADER_LEN..).unwrap_or_default();
@@ -299,6 +319,12 @@ impl Overlay {
         node.learn_mac(ethernet.source);
         let limits = || Limits { datagram_len, ..self.limits(packet, &header) };
         let virtio = describe(packet, &header, limits);
+        if let Some(host) = &self.host
+            && node.gateway() == Some(header.destination())
+        {
+            deliver(host, packet, &header, &virtio)?;
+            return Ok(Content::ToGateway);
+        }
         if let Some(source) = node.shared_source() {
             let checksum = virtio.checksum(&header);
             source.replace(packet, &mut header, checksum)?;
@@ -326,6 +352,21 @@ impl Overlay {
             packet_len: path_mtu.map_or(mtu, |path_mtu| path_mtu.min(mtu)).into(),
             mss: self.segment_sizes.mss(packet, header),
             datagram_len: None,
+        }
+    }
+
+    /// Sends the packets of this process to nodes, whose own addresses do not stand for shared sources here. Returns the error of the socket once there are no more.
+    #[cold]
+    fn relay(&self, host: &Host, buffer: &mut FrameBuffer) -> io::Result<Read> {
+        loop {
+            let packet = host.read_for_node(buffer)?;
+            let (nodes, mut run) = (self.nodes.load(), Run::new());
+            let Some(node) = nodes.of_packet(packet) else { continue };
+            run.push(node, packet);
+            // The node asks again.
+            if !self.writer().is_some_and(|writer| writer.send_run(&run).is_complete()) {
+                tracing::debug!(node = %node.remote(), "a node gets no answer");
+            }
         }
     }
 

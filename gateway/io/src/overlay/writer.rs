@@ -360,6 +360,7 @@ mod tests {
             pods: Vec::new(),
             sources: Vec::new(),
             inner: None,
+            gateway: None,
             shared_source: None,
         };
 

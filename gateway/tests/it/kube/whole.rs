@@ -22,6 +22,7 @@ use crate::harness::require::Need::{Root, Tool, Tun};
 use crate::harness::require::require;
 use crate::kube::fed::{NAMESPACE, PATIENCE};
 use node::{Datagram, unreachable};
+use objects::{INNER, INNER_GATEWAY};
 use world::{PORT, World};
 
 /// Pods of Rome on the first and on the second node.
@@ -45,6 +46,7 @@ fn one_process_replaces_liqos_gateway_pod() {
     rules_of_users_are_executed(&mut world);
     a_rule_that_cannot_be_executed_is_refused(&world);
     bindings_have_the_cause(&world);
+    nodes_check_their_tunnels(&mut world);
     world.finish();
 }
 
@@ -194,6 +196,46 @@ fn bindings_have_the_cause(world: &World) {
         (&condition["status"], &condition["reason"]),
         (&json!("True"), &json!("ApplySucceeded"))
     );
+}
+
+/// As nodes of a newer release do.
+fn nodes_check_their_tunnels(world: &mut World) {
+    const PORT: u16 = 54_321;
+    let gateway = INNER_GATEWAY.to_string();
+    let ping = json!({
+        "clusterID": "milan-rome-n1", "msgType": "PING", "timeStamp": "2026-08-24T10:00:00Z",
+    });
+    let pong = ping.to_string().replace("PING", "PONG");
+    for (node, inner) in world.nodes.iter_mut().zip(INNER) {
+        let inner = inner.to_string();
+        let asked = (&*inner, PORT);
+        node.send(&Datagram::new(asked, (&gateway, PORT), ping.to_string().as_bytes()));
+        let answer = node.receive();
+        assert_eq!(answer, Datagram::new((&gateway, PORT), asked, &answer.payload));
+        let payload: Value = serde_json::from_slice(&answer.payload).unwrap();
+        assert_eq!(payload, serde_json::from_str::<Value>(&pong).unwrap());
+        // Nothing else is served there, and nothing of it reaches the tunnel.
+        node.send(&Datagram::new(asked, (&gateway, PORT + 1), ping.to_string().as_bytes()));
+        node.send(&Datagram::new(asked, (&gateway, PORT), b"no message"));
+        node.assert_silent();
+    }
+
+    let labels = format!(
+        r#"{{internal_fabric="milan",internal_node="rome-n1",namespace="{NAMESPACE}",remote_cluster_id="milan"}}"#
+    );
+    for (value, latency, is_connected) in [("Connected", "850μs", 1), ("Error", "N/A", 0)] {
+        world.rome.ask(move |client| async move {
+            objects::put_check(&client, value, latency).await;
+        });
+        let connected = format!("liqo_geneve_is_connected{labels} {is_connected}");
+        wait_until("the gateway reports the check", PATIENCE, || {
+            Ok(world.rome.get("/metrics").lines().any(|line| line == connected))
+        })
+        .unwrap();
+        let latency = format!("liqo_geneve_latency_us{labels} 850.0");
+        let metrics = world.rome.get("/metrics");
+        assert_eq!(metrics.lines().any(|line| line == latency), is_connected == 1, "{metrics}");
+    }
 }
 
 /// A chain of filter rules.

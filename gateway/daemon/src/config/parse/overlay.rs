@@ -74,6 +74,7 @@ impl Parser<'_> {
             pods,
             sources: Vec::new(),
             inner: None,
+            gateway: None,
             shared_source: None,
         })
     }

@@ -28,6 +28,9 @@ pub(super) const VNIS: [u32; 2] = [0, 7_001];
 const DEVICES: [&str; 2] = ["liqo.j68rxlq62d", "liqo.jdrzqmnqm9"];
 pub(super) const INNER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 80, 0, 1), Ipv4Addr::new(10, 80, 0, 2)];
 
+/// The address of the gateway in the overlay.
+pub(super) const INNER_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 3);
+
 /// What the controllers of a real run wrote, and the objects of its nodes.
 pub(super) async fn create_all(client: &Client) {
     for namespace in ["liqo", "liqo-tenant-milan"] {
@@ -60,9 +63,28 @@ pub(super) async fn create_all(client: &Client) {
     ));
     let definitions = Api::<DynamicObject>::all_with(client.clone(), &definitions);
     definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let fabric = json!({
+        "apiVersion": "networking.liqo.io/v1beta1", "kind": "InternalFabric",
+        "metadata": {"name": "milan", "namespace": NAMESPACE},
+        "spec": {
+            "gatewayIP": POD,
+            "interface": {"gateway": {"ip": INNER_GATEWAY}, "node": {"name": "liqo.milan"}},
+        },
+    });
+    put(client, &fabric).await;
     for (index, name) in ["rome-n1", "rome-n2"].into_iter().enumerate() {
         put_node(client, index, name).await;
     }
+}
+
+/// Writes the result of the check of the first node, as the node does.
+pub(super) async fn put_check(client: &Client, value: &str, latency: &str) {
+    let measured = json!({"value": latency, "timestamp": "2026-08-24T10:00:00Z"});
+    let status = json!({"status": {"value": value, "latency": measured}});
+    let tunnels = dynamic(client, "GeneveTunnel", NAMESPACE);
+
+    let patch = Patch::Merge(&status);
+    tunnels.patch_status("milan-rome-n1", &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn put_node(client: &Client, index: usize, name: &str) {

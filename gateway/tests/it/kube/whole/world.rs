@@ -1,7 +1,7 @@
 //! Both gateways, and what is around them.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
 use kube::api::Api;
@@ -14,7 +14,7 @@ use strait_lab::topology::CLUSTER_LINK;
 use strait_lab::{Cluster, LabError, Layout, Namespace, RemapSection, TwoClusters, wait_until};
 
 use super::node::Node;
-use super::objects::{self, HasConditions, INNER, NODES, POD, VNIS};
+use super::objects::{self, HasConditions, INNER, INNER_GATEWAY, NODES, POD, VNIS};
 use crate::harness::STRAIT;
 use crate::kube::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};
 
@@ -23,9 +23,6 @@ const GATEWAY: &str = "milan";
 
 /// The link between nodes and gateway.
 const FABRIC_LINK: &str = "fabric";
-
-/// The next hop of the nodes: the address of the gateway in the overlay.
-const NEXT_HOP: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 3);
 
 /// Of Milan's pod.
 pub(super) const PORT: u16 = 4711;
@@ -60,7 +57,7 @@ impl World {
         let mut world = Self { rome, nodes, milan_pod, clusters, _fabric: fabric };
         wait_until("the gateway is ready", PATIENCE, || Ok(world.rome.is_ready())).unwrap();
         for node in &mut world.nodes {
-            node.resolve(NEXT_HOP);
+            node.resolve(INNER_GATEWAY);
         }
         world.rome.wait_for("Connected");
         world.assert_without_capabilities();
