@@ -10,8 +10,6 @@ mod operator;
 mod output;
 mod show;
 
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -152,7 +150,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     let admins: Vec<_> = addresses
         .into_iter()
         .flatten()
-        .map(|address| admin(address, &mut inherited))
+        .map(|address| Admin::inherit_or_bind(address, &mut inherited))
         .collect::<Result<_, _>>()?;
     // Those of other addresses are closed before anything else may bind them.
     drop(inherited);
@@ -162,18 +160,6 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     runtime.block_on(serve(start, config, parts))?;
 
     Ok(ExitCode::SUCCESS)
-}
-
-/// The admin port at `address`: one of those that were handed over, or a new one.
-fn admin(address: SocketAddr, inherited: &mut Vec<OwnedFd>) -> anyhow::Result<Admin> {
-    for listener in std::mem::take(inherited) {
-        match Admin::inherit(address, listener) {
-            Ok(admin) => return Ok(admin),
-            Err(other) => inherited.push(other),
-        }
-    }
-
-    Admin::bind(address)
 }
 
 /// What the arguments of a gateway mean.

@@ -8,6 +8,7 @@ mod parts;
 
 use std::convert::Infallible;
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -103,12 +104,32 @@ impl Admin {
         })
     }
 
-    /// Goes on with a listening socket of the predecessor of this process, if it is bound to `address`.
+    /// Goes on with the listening socket of the predecessor of this process that is bound to `address`, and leaves the
+    /// others in `inherited`, open. Binds the address if there is none.
     ///
     /// # Errors
     ///
-    /// The socket, if it is not.
-    pub fn inherit(address: SocketAddr, listener: OwnedFd) -> Result<Self, OwnedFd> {
+    /// As for [`Self::bind`].
+    pub fn inherit_or_bind(
+        address: SocketAddr,
+        inherited: &mut Vec<OwnedFd>,
+    ) -> anyhow::Result<Self> {
+        let mut found = None;
+        for listener in mem::take(inherited) {
+            match found {
+                None => match Self::inherit(address, listener) {
+                    Ok(admin) => found = Some(admin),
+                    Err(other) => inherited.push(other),
+                },
+                Some(_) => inherited.push(listener),
+            }
+        }
+
+        found.map_or_else(|| Self::bind(address), Ok)
+    }
+
+    /// Goes on with a listening socket, if it is bound to `address`; otherwise returns it.
+    fn inherit(address: SocketAddr, listener: OwnedFd) -> Result<Self, OwnedFd> {
         let listener = std::net::TcpListener::from(listener);
         match listener.local_addr() {
             Ok(bound) if bound == address => Ok(Self { listener, address }),

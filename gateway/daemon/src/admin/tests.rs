@@ -232,6 +232,30 @@ fn a_used_port_is_named_with_remedy() {
     assert!(error.contains("choose another metrics_address"), "{error}");
 }
 
+/// Another replica takes over once the port of the leader refuses a connection.
+#[test]
+fn inherited_ports_stay_open() {
+    let predecessor = [(); 3].map(|()| Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+    let addresses = predecessor.each_ref().map(Admin::address);
+    let mut inherited: Vec<_> = predecessor.iter().map(|admin| admin.socket().unwrap()).collect();
+    drop(predecessor);
+
+    // In another order, and one of them is not wanted any more.
+    let mut successor = Vec::new();
+    for address in [addresses[1], addresses[0]] {
+        successor.push(Admin::inherit_or_bind(address, &mut inherited).unwrap());
+        for address in addresses {
+            TcpStream::connect(address).unwrap();
+        }
+    }
+    assert_eq!(inherited.len(), 1);
+    drop(inherited);
+
+    assert!(TcpStream::connect(addresses[2]).is_err());
+    let bound = Admin::inherit_or_bind(addresses[2], &mut Vec::new()).unwrap();
+    assert_eq!(bound.address(), addresses[2]);
+}
+
 struct Server {
     address: SocketAddr,
     board: StatusBoard,

@@ -177,12 +177,9 @@ mod tests {
         assert_eq!(judge(true, "", &answer_with(false), "").is_ok(), !has_net_admin());
 
         let other = judge(true, "", "hand-over 999 with NET_ADMIN\n", "").unwrap_err();
-        assert!(
-            other.starts_with(
-                "it answers \"hand-over 999 with NET_ADMIN\" in place of \"hand-over 2 "
-            ),
-            "{other}"
-        );
+        let own = format!("in place of \"hand-over {VERSION} ");
+        let expected = format!("it answers \"hand-over 999 with NET_ADMIN\" {own}");
+        assert!(other.starts_with(&expected), "{other}");
         let old = judge(false, "exit status: 64", "", "error: unrecognized subcommand\nhelp");
         assert_eq!(
             old.unwrap_err(),
