@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::ConnectionStatus;
 
-/// Named `<internal fabric>-<internal node>`. With Liqo after 1.2 its status is the result of the check between node and gateway,
-/// which the node writes.
+/// Named `<internal fabric>-<internal node>`. With Liqo after 1.2 the node checks the tunnel and writes the result to the
+/// status.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",

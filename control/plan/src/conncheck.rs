@@ -115,7 +115,7 @@ pub enum Ignored {
     WrongNonce,
 }
 
-/// The PONG to `datagram`, if that is a PING. Without a check of our own: nodes of Liqo after 1.2 ask the gateway like this.
+/// The PONG to `datagram`, if that is a PING. For nodes of Liqo after 1.2, which check the gateway and are not checked.
 #[must_use]
 pub fn answer(datagram: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_bytes(datagram).filter(|message| message.kind == Kind::Ping)?;

@@ -1,11 +1,11 @@
-//! The nodes of a gateway in Liqo's overlay: one Geneve tunnel to each, and what its check has found. Pure.
+//! The nodes of a gateway in Liqo's overlay: one Geneve tunnel to each, and the result of its check. Pure.
 //!
 //! | fact | from |
 //! |---|---|
 //! | the network identifier | `GeneveTunnel`, which names gateway and node |
 //! | the outer address | `InternalNode`, `status.nodeIP`: `local` for gateways on the node, `remote` for others |
 //! | the address in the overlay | `InternalNode`, `spec.interface.node.ip` |
-//! | that of the gateway | `InternalFabric`, `spec.interface.gateway.ip` |
+//! | the address of the gateway in the overlay | `InternalFabric`, `spec.interface.gateway.ip` |
 //! | the addresses that it leads to | the routes to its device ([`Lowered::node_prefixes`]) |
 //!
 //! # Sources
@@ -48,7 +48,7 @@ pub struct Node {
     pub other_address: Option<IpAddr>,
     /// Its address in the overlay.
     pub inner: IpAddr,
-    /// The address of the gateway there; `None` until Liqo's manager has written it.
+    /// The address of the gateway in the overlay; `None` until Liqo's manager has written it.
     pub gateway: Option<IpAddr>,
     /// The network identifier; at most 24 bits.
     pub vni: u32,

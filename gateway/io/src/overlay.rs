@@ -98,6 +98,23 @@ pub struct Node {
     pub shared_source: Option<SharedSource>,
 }
 
+impl Node {
+    /// A node with this outer address and identifier that leads to no pods; nothing else about it is known.
+    #[must_use]
+    pub const fn new(address: IpAddr, vni: Vni) -> Self {
+        Self {
+            address,
+            vni,
+            mac: None,
+            pods: Vec::new(),
+            sources: Vec::new(),
+            inner: None,
+            gateway: None,
+            shared_source: None,
+        }
+    }
+}
+
 /// The sockets and the nodes, shared by all threads.
 #[derive(Debug)]
 pub(super) struct Overlay {

@@ -16,10 +16,10 @@ pub struct Observed {
     node_checks: Arc<Mutex<NodeChecks>>,
 }
 
-/// The checks of the tunnels to nodes, which nodes make.
+/// The results of the checks that nodes make of their tunnels to this gateway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeChecks {
-    /// That of the gateway and of its tunnels.
+    /// The namespace of the gateway and of its tunnels.
     pub(crate) namespace: String,
     pub(crate) remote_cluster_id: String,
     pub(crate) checks: Vec<TunnelCheck>,
@@ -55,12 +55,12 @@ impl Observed {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The checks of the tunnels to nodes.
+    /// The results of the checks that nodes make.
     pub(crate) fn node_checks(&self) -> NodeChecks {
         self.node_checks.lock().clone()
     }
 
-    /// Sets the checks of the tunnels to nodes.
+    /// Sets the results of the checks that nodes make.
     pub(crate) fn set_node_checks(&self, node_checks: NodeChecks) {
         *self.node_checks.lock() = node_checks;
     }

@@ -81,16 +81,9 @@ fn overlay_nodes<'a>(
 }
 
 fn node(address: IpAddr, vni: Vni, pods: Vec<Prefix>) -> overlay::Node {
-    overlay::Node {
-        address,
-        vni,
-        mac: Some(Mac(vxlan::station(address))),
-        pods,
-        sources: Vec::new(),
-        inner: None,
-        gateway: None,
-        shared_source: None,
-    }
+    let mac = Some(Mac(vxlan::station(address)));
+
+    overlay::Node { mac, pods, ..overlay::Node::new(address, vni) }
 }
 
 /// All addresses of both IP versions.

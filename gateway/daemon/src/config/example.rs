@@ -57,14 +57,8 @@ pub(crate) fn overlay() -> overlay::Settings {
         port: 8483,
         mac: None,
         nodes: vec![overlay::Node {
-            address: [172, 18, 3, 1].into(),
-            vni: Vni::new(83).unwrap(),
-            mac: None,
             pods: vec!["10.244.0.0/16".parse().unwrap()],
-            sources: Vec::new(),
-            inner: None,
-            gateway: None,
-            shared_source: None,
+            ..overlay::Node::new([172, 18, 3, 1].into(), Vni::new(83).unwrap())
         }],
         host: None,
     }

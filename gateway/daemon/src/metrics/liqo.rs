@@ -77,20 +77,15 @@ impl Liqo {
             observe(histograms.entry(peer.status.name.clone()), latency_us(peer));
         }
 
-        let mut family = families.0.encode_descriptor(
+        encode_histograms(
+            families,
             "liqo_peer_latency_histogram_us",
             "Round-trip latency distribution of a given peer in microseconds.",
-            None,
-            MetricType::Histogram,
-        )?;
-        for (name, histogram) in histograms.iter() {
-            histogram.encode(family.encode_family(&labels_of(name))?)?;
-        }
-
-        Ok(())
+            histograms.iter().map(|(name, histogram)| (labels_of(name), histogram)),
+        )
     }
 
-    /// Of Liqo after 1.2.
+    /// The metrics of Liqo after 1.2 about its Geneve tunnels.
     fn encode_nodes(&self, families: &mut Families<'_>, nodes: &NodeChecks) -> fmt::Result {
         families.gauges(
             "liqo_geneve_is_connected",
@@ -116,18 +111,29 @@ impl Liqo {
         for check in &nodes.checks {
             observe(histograms.entry(key(check)), check.report.latency.map(microseconds));
         }
-        let mut family = families.0.encode_descriptor(
+        encode_histograms(
+            families,
             "liqo_geneve_latency_histogram_us",
             "Round-trip latency distribution of a geneve tunnel in microseconds.",
-            None,
-            MetricType::Histogram,
-        )?;
-        for ((node, fabric), histogram) in histograms.iter() {
-            histogram.encode(family.encode_family(&node_labels(nodes, node, fabric))?)?;
-        }
-
-        Ok(())
+            histograms
+                .iter()
+                .map(|((node, fabric), histogram)| (node_labels(nodes, node, fabric), histogram)),
+        )
     }
+}
+
+fn encode_histograms<'a, const N: usize>(
+    families: &mut Families<'_>,
+    name: &str,
+    help: &str,
+    samples: impl Iterator<Item = (Labels<'a, N>, &'a Histogram)>,
+) -> fmt::Result {
+    let mut family = families.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for (labels, histogram) in samples {
+        histogram.encode(family.encode_family(&labels)?)?;
+    }
+
+    Ok(())
 }
 
 fn observe<K: Ord>(histogram: Entry<'_, K, Histogram>, latency_us: Option<f64>) {

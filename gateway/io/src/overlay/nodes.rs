@@ -284,14 +284,8 @@ mod tests {
 
     fn node(address: &str, pods: &[&str]) -> Node {
         Node {
-            address: address.parse().unwrap(),
-            vni: Vni::new(83).unwrap(),
-            mac: None,
             pods: pods.iter().map(|pods| pods.parse().unwrap()).collect(),
-            sources: Vec::new(),
-            inner: None,
-            gateway: None,
-            shared_source: None,
+            ..Node::new(address.parse().unwrap(), Vni::new(83).unwrap())
         }
     }
 }

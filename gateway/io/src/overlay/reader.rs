@@ -355,7 +355,8 @@ impl Overlay {
         }
     }
 
-    /// Sends the packets of this process to nodes, whose own addresses do not stand for shared sources here. Returns the error of the socket once there are no more.
+    /// Sends the packets of this process to nodes as they are: their destinations are not replaced by the sources that nodes
+    /// share. Returns the error of the socket once there are no more.
     #[cold]
     fn relay(&self, host: &Host, buffer: &mut FrameBuffer) -> io::Result<Read> {
         loop {

@@ -353,16 +353,7 @@ mod tests {
     }
 
     fn nodes() -> Nodes {
-        let node = |last| Node {
-            address: [172, 18, 3, last].into(),
-            vni: Vni::new(83).unwrap(),
-            mac: None,
-            pods: Vec::new(),
-            sources: Vec::new(),
-            inner: None,
-            gateway: None,
-            shared_source: None,
-        };
+        let node = |last| Node::new([172, 18, 3, last].into(), Vni::new(83).unwrap());
 
         Nodes::new(&[node(1), node(2)], 8483, true, None)
     }

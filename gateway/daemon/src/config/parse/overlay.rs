@@ -67,16 +67,7 @@ impl Parser<'_> {
         let mac = mac.as_ref().and_then(|mac| self.mac(mac));
         let pods = pods.iter().filter_map(|text| self.pods(text, taken)).collect();
 
-        Some(Node {
-            address: outer?,
-            vni: vni?,
-            mac,
-            pods,
-            sources: Vec::new(),
-            inner: None,
-            gateway: None,
-            shared_source: None,
-        })
+        Some(Node { mac, pods, ..Node::new(outer?, vni?) })
     }
 
     fn node_address(&mut self, text: &Spanned<String>, taken: &mut Taken) -> Option<IpAddr> {

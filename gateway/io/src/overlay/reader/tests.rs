@@ -16,10 +16,10 @@ use crate::Offload;
 const ACK: u8 = 0x10;
 const PAYLOAD_BYTES: usize = 1_000;
 
-/// A node whose socket does not receive what is for the gateway.
+/// The outer address of a node, on the port of the gateway's socket.
 const NODE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
-/// That of a gateway in the tunnel.
+/// The address of the gateway in the tunnel.
 const HOST: Ipv4Addr = Ipv4Addr::new(169, 254, 18, 1);
 
 #[test]
@@ -95,7 +95,7 @@ fn packets_to_the_gateway_reach_its_socket() {
     assert!(received[..len].ends_with(&answer));
 }
 
-/// Of the same host, whose kernel leaves the checksum to the receiver.
+/// A node on the same host may leave the checksum to the receiver.
 #[test]
 fn packets_to_the_gateway_are_complete() {
     let [gateway, inner] = [[10, 80, 0, 9], [10, 80, 0, 1]].map(Ipv4Addr::from);
@@ -169,16 +169,7 @@ fn settings(node: Node) -> Settings {
 }
 
 fn of(address: Ipv4Addr) -> Node {
-    Node {
-        address: address.into(),
-        vni: Vni::new(83).unwrap(),
-        mac: None,
-        pods: Vec::new(),
-        sources: Vec::new(),
-        inner: None,
-        gateway: None,
-        shared_source: None,
-    }
+    Node::new(address.into(), Vni::new(83).unwrap())
 }
 
 /// The packets of all frames.
