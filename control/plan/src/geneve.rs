@@ -58,15 +58,18 @@ pub struct Node {
     pub shared_source: Option<IpAddr>,
 }
 
-/// The result of the last check of one tunnel, in which the node sends PINGs to the gateway.
+/// A tunnel between the gateway and a node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TunnelCheck {
+pub struct Tunnel {
     /// The name of the `InternalFabric`.
     pub fabric: String,
     /// The name of the `InternalNode`.
     pub node: String,
-    /// Connected or lost, and the round trip.
-    pub report: Report,
+    /// Where packets to the node go; `None` while that is unknown.
+    pub address: Option<IpAddr>,
+    /// The result of the last check, in which the node sends PINGs to the gateway: connected or lost, and the round trip.
+    /// Nodes of Liqo 1.2 and before write none.
+    pub check: Option<Report>,
 }
 
 /// Why a node is not reached. The text is for an operator.
@@ -136,23 +139,35 @@ pub fn nodes(
     (found, unreached)
 }
 
-/// The checks of all `tunnels` whose nodes have written a result, in the order of the nodes' names. Nodes of Liqo 1.2 and
-/// before write none.
+/// All tunnels of the gateway on the node `node_name`, in the order of the nodes' names.
 #[must_use]
-pub fn checks(tunnels: &[Listed<GeneveTunnel>]) -> Vec<TunnelCheck> {
-    let sound = tunnels.iter().filter_map(|listed| listed.0.as_ref().ok());
-    let checks = sound.filter_map(|tunnel| {
-        let status = tunnel.status.as_ref().filter(|status| status.value.is_some())?;
-        Some(TunnelCheck {
+pub fn tunnels(node_name: Option<&str>, objects: &Objects) -> Vec<Tunnel> {
+    let sound = objects.tunnels.iter().filter_map(|listed| listed.0.as_ref().ok());
+    let tunnels = sound.map(|tunnel| {
+        let node = tunnel.spec.internal_node_ref.name.clone().unwrap_or_default();
+        let status = tunnel.status.as_ref().filter(|status| status.value.is_some());
+        Tunnel {
             fabric: tunnel.spec.internal_fabric_ref.name.clone().unwrap_or_default(),
-            node: tunnel.spec.internal_node_ref.name.clone().unwrap_or_default(),
-            report: status::report(status),
-        })
+            address: known_address(node_name, &node, &objects.nodes),
+            node,
+            check: status.map(status::report),
+        }
     });
-    let mut checks: Vec<_> = checks.collect();
-    checks.sort_by(|a, b| (&a.node, &a.fabric).cmp(&(&b.node, &b.fabric)));
+    let mut tunnels: Vec<_> = tunnels.collect();
+    tunnels.sort_by(|a, b| (&a.node, &a.fabric).cmp(&(&b.node, &b.fabric)));
 
-    checks
+    tunnels
+}
+
+/// Where packets to the node `name` go.
+fn known_address(
+    own_node: Option<&str>,
+    name: &str,
+    nodes: &[Listed<InternalNode>],
+) -> Option<IpAddr> {
+    let node = nodes.iter().find(|node| node.name_any() == name)?;
+
+    Some(addresses(own_node, name, node.0.as_ref().ok()?).ok()?.0)
 }
 
 /// The node with the name of its device, without what it leads to.
@@ -166,16 +181,11 @@ fn node_of(
     let vni = vni(tunnel)?;
     let interface = &node.spec.interface;
     let inner = address("spec.interface.node.ip", &interface.node.ip)?;
-    let status = node.status.clone().unwrap_or_default().node_ip;
-    let [local, remote] = [("local", status.local), ("remote", status.remote)];
-    let (to, other) = if own_node == Some(name) { (local, remote) } else { (remote, local) };
-    let (field, Some(text)) = to else { return Err(Cause::NoAddress { field: to.0 }) };
-    let to = address(field, &text)?;
-    let other = other.1.and_then(|text| text.parse().ok()).filter(|other| *other != to);
+    let (address, other_address) = addresses(own_node, name, node)?;
 
     let node = Node {
-        address: to,
-        other_address: other,
+        address,
+        other_address,
         inner,
         gateway: gateway_address(tunnel, &objects.fabrics),
         vni,
@@ -183,6 +193,22 @@ fn node_of(
         shared_source: None,
     };
     Ok((interface.gateway.name.clone(), node))
+}
+
+/// Where packets to the node `name` go, and another address that it may send from.
+fn addresses(
+    own_node: Option<&str>,
+    name: &str,
+    node: &InternalNode,
+) -> Result<(IpAddr, Option<IpAddr>), Cause> {
+    let status = node.status.clone().unwrap_or_default().node_ip;
+    let [local, remote] = [("local", status.local), ("remote", status.remote)];
+    let (to, other) = if own_node == Some(name) { (local, remote) } else { (remote, local) };
+    let (field, Some(text)) = to else { return Err(Cause::NoAddress { field: to.0 }) };
+    let to = address(field, &text)?;
+    let other = other.1.and_then(|text| text.parse().ok()).filter(|other| *other != to);
+
+    Ok((to, other))
 }
 
 /// The tunnel to the node; of several, the one whose name is the first.
@@ -260,29 +286,37 @@ mod tests {
     }
 
     #[test]
-    fn checks_are_those_that_nodes_wrote() {
+    fn tunnels_have_the_checks_that_nodes_wrote() {
         let checked = |node: &str, status: Value| {
             let mut object = serde_json::to_value(tunnel(node, 1)).unwrap();
             object["status"] = status;
             listed(from(object))
         };
         let latency = |value: &str| json!({"value": value, "timestamp": "2026-08-24T10:00:00Z"});
-        let tunnels = [
+        let checks = vec![
             checked("n2", json!({"value": "Error", "latency": latency("N/A")})),
             checked("n1", json!({"value": "Connected", "latency": latency("850μs")})),
             listed(tunnel("n3", 1)),
         ];
 
-        let checks = checks(&tunnels);
+        let tunnels = tunnels(Some("n1"), &Objects { tunnels: checks, ..objects() });
 
-        let facts: Vec<_> = checks
+        let facts: Vec<_> = tunnels
             .iter()
-            .map(|check| (&*check.fabric, &*check.node, check.report.state, check.report.latency))
+            .map(|tunnel| {
+                let check = tunnel.check.map(|check| (check.state, check.latency));
+                (&*tunnel.fabric, &*tunnel.node, tunnel.address, check)
+            })
             .collect();
         let latency = Some(Duration::from_micros(850));
+        let connected = Some((State::Connected, latency));
         assert_eq!(
             facts,
-            [("milan", "n1", State::Connected, latency), ("milan", "n2", State::Lost, None)]
+            [
+                ("milan", "n1", Some(ip("172.18.0.1")), connected),
+                ("milan", "n2", Some(ip("192.0.2.2")), Some((State::Lost, None))),
+                ("milan", "n3", None, None),
+            ]
         );
     }
 

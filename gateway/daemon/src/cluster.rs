@@ -61,7 +61,7 @@ use state::StateFile;
 use watches::{Change, Watches};
 
 pub(crate) use connectivity::ConnectivityEvent;
-pub(crate) use observed::NodeChecks;
+pub(crate) use observed::NodeTunnels;
 pub use observed::Observed;
 pub(crate) use path_watch::PathWatch;
 pub(crate) use probe::TrafficSource;
@@ -248,10 +248,10 @@ impl ClusterSource {
                         Change::Nodes(nodes) => return ClusterEvent::Nodes(nodes),
                         Change::Objects(found) => self.found = Some(found),
                         Change::Fabric(fabric) => {
-                            self.observed.set_node_checks(NodeChecks {
+                            self.observed.set_node_tunnels(NodeTunnels {
                                 namespace: self.identity.namespace.clone(),
                                 remote_cluster_id: self.identity.remote_cluster_id.clone(),
-                                checks: fabric.checks.clone(),
+                                tunnels: fabric.tunnels.clone(),
                             });
                             self.fabric = Some(*fabric);
                         }

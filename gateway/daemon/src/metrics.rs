@@ -96,9 +96,10 @@ impl Collector for Scrape {
             .collect();
         probe::encode(&mut families, &peers)?;
 
-        let nodes = self.cluster.as_ref().map(Observed::node_checks).unwrap_or_default();
+        self.liqo.encode(&mut families, &peers)?;
 
-        self.liqo.encode(&mut families, &peers, &nodes)
+        let tunnels = self.cluster.as_ref().map(Observed::node_tunnels).unwrap_or_default();
+        self.liqo.encode_nodes(&mut families, &tunnels, &status.nodes)
     }
 }
 

@@ -10,6 +10,7 @@ use remap::{Reader, masquerade};
 use super::Offload;
 use super::clock::{self, Calendar};
 use super::edge::Edge as _;
+use super::overlay::NodeTraffic;
 use super::worker::Shared;
 use strait_engine::Forwarding;
 use strait_engine::explain::{self, Explanation, Question, QuestionError, Situation};
@@ -55,6 +56,7 @@ impl Monitor {
                 vector_aead: self.has_lanes,
             },
             peers,
+            nodes: edge.overlay().map(|overlay| overlay.traffic()).unwrap_or_default(),
             generation: forwarding.table().generation(),
             is_alive: is_alive.load(Ordering::Relaxed),
         }
@@ -198,6 +200,8 @@ pub struct Status {
     pub offload: Offload,
     /// In the order of the configuration.
     pub peers: Vec<PeerStatus>,
+    /// What each node of the overlay has sent and got; none with a device.
+    pub nodes: Vec<NodeTraffic>,
     /// Generation of the table in force.
     pub generation: u64,
     /// Whether all packet threads run. `false` means the gateway must be restarted.

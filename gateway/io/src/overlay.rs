@@ -115,6 +115,17 @@ impl Node {
     }
 }
 
+/// The IP packets between a node and the gateway, without the headers of the overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeTraffic {
+    /// Outer address of the node.
+    pub address: IpAddr,
+    /// Bytes from the node: of all packets that could be parsed.
+    pub received_bytes: u64,
+    /// Bytes to the node: of all packets that the kernel took.
+    pub sent_bytes: u64,
+}
+
 /// The sockets and the nodes, shared by all threads.
 #[derive(Debug)]
 pub(super) struct Overlay {
@@ -169,11 +180,16 @@ impl Overlay {
         }))
     }
 
-    /// Puts `nodes` in force, from the next batch on. What was learned about a node that remains is kept.
+    /// Puts `nodes` in force, from the next batch on. What was observed of a node that remains is kept.
     pub(super) fn set_nodes(&self, nodes: &[Node]) {
         let former = self.nodes.load();
 
         self.nodes.store(Arc::new(Nodes::new(nodes, self.port, self.is_dual_stack, Some(&former))));
+    }
+
+    /// What each node has sent and got.
+    pub(super) fn traffic(&self) -> Vec<NodeTraffic> {
+        self.nodes.load().traffic().collect()
     }
 
     /// The sockets for the packets of the gateway's own addresses; `None` without an address in the tunnel.

@@ -329,7 +329,7 @@ proptest! {
         prop_assert!(found.len() + unreached.len() <= nodes.len());
         prop_assert!(found.iter().all(|node| node.vni < 1 << 24));
         prop_assert!(unreached.iter().all(|node| !node.to_string().is_empty()));
-        prop_assert!(geneve::checks(&objects.tunnels).len() <= tunnels.len());
+        prop_assert!(geneve::tunnels(Some("b"), &objects).len() <= tunnels.len());
     }
 
     /// An object of any kind may be invalid; reading it reports that.

@@ -42,7 +42,7 @@ pub(super) struct FabricWatch {
 pub(super) struct Fabric {
     pub(super) lowered: Lowered,
     pub(super) nodes: Vec<overlay::Node>,
-    pub(super) checks: Vec<geneve::TunnelCheck>,
+    pub(super) tunnels: Vec<geneve::Tunnel>,
     objects: lowering::Objects,
 }
 
@@ -93,7 +93,7 @@ impl FabricWatch {
         Ok(Fabric {
             lowered,
             nodes: nodes.iter().filter_map(overlay_node).collect(),
-            checks: geneve::checks(&fabric.tunnels),
+            tunnels: geneve::tunnels(self.scope.node_name.as_deref(), &fabric),
             objects,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use strait_plan::conncheck::Report;
-use strait_plan::geneve::TunnelCheck;
+use strait_plan::geneve::Tunnel;
 use tokio::sync::watch;
 
 /// Clones share the state.
@@ -13,16 +13,16 @@ use tokio::sync::watch;
 pub struct Observed {
     check: Option<Check>,
     refused: Arc<AtomicU64>,
-    node_checks: Arc<Mutex<NodeChecks>>,
+    node_tunnels: Arc<Mutex<NodeTunnels>>,
 }
 
-/// The results of the checks that nodes make of their tunnels to this gateway.
+/// The tunnels of Liqo's nodes to this gateway.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeChecks {
+pub(crate) struct NodeTunnels {
     /// The namespace of the gateway and of its tunnels.
     pub(crate) namespace: String,
     pub(crate) remote_cluster_id: String,
-    pub(crate) checks: Vec<TunnelCheck>,
+    pub(crate) tunnels: Vec<Tunnel>,
 }
 
 /// The connection check and its peer.
@@ -55,14 +55,14 @@ impl Observed {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The results of the checks that nodes make.
-    pub(crate) fn node_checks(&self) -> NodeChecks {
-        self.node_checks.lock().clone()
+    /// The tunnels of Liqo's nodes.
+    pub(crate) fn node_tunnels(&self) -> NodeTunnels {
+        self.node_tunnels.lock().clone()
     }
 
-    /// Sets the results of the checks that nodes make.
-    pub(crate) fn set_node_checks(&self, node_checks: NodeChecks) {
-        *self.node_checks.lock() = node_checks;
+    /// Sets the tunnels of Liqo's nodes.
+    pub(crate) fn set_node_tunnels(&self, node_tunnels: NodeTunnels) {
+        *self.node_tunnels.lock() = node_tunnels;
     }
 
     /// Sets the number of refused settings in objects.

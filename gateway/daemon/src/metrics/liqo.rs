@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
-use strait_plan::conncheck::State;
-use strait_plan::geneve::TunnelCheck;
+use strait_io::overlay::NodeTraffic;
+use strait_plan::conncheck::{Report, State};
+use strait_plan::geneve::Tunnel;
 
 use super::{Families, Labels, View};
-use crate::cluster::NodeChecks;
+use crate::cluster::NodeTunnels;
 
 /// Liqo's dashboards select on this value.
 const DRIVER: &str = "wireguard";
@@ -33,12 +34,7 @@ pub(super) struct Liqo {
 }
 
 impl Liqo {
-    pub(super) fn encode(
-        &self,
-        families: &mut Families<'_>,
-        peers: &[View<'_>],
-        nodes: &NodeChecks,
-    ) -> fmt::Result {
+    pub(super) fn encode(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
         families.counters(
             "liqo_peer_receive_bytes",
             "Number of bytes received from a given peer.",
@@ -65,8 +61,7 @@ impl Liqo {
             "liqo_wireguard_implementation",
             "Wireguard used implementation",
             [([("driver", DRIVER), ("implementation", "userspace")], 1_u64)],
-        )?;
-        if nodes.checks.is_empty() { Ok(()) } else { self.encode_nodes(families, nodes) }
+        )
     }
 
     fn encode_histogram(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
@@ -85,31 +80,70 @@ impl Liqo {
         )
     }
 
-    /// The metrics of Liqo after 1.2 about its Geneve tunnels.
-    fn encode_nodes(&self, families: &mut Families<'_>, nodes: &NodeChecks) -> fmt::Result {
+    /// The metrics of Liqo after 1.2 about its Geneve tunnels: bytes of each, and the check of those that have one.
+    pub(super) fn encode_nodes(
+        &self,
+        families: &mut Families<'_>,
+        nodes: &NodeTunnels,
+        traffic: &[NodeTraffic],
+    ) -> fmt::Result {
+        if nodes.tunnels.is_empty() {
+            return Ok(());
+        }
+        let bytes = |read: fn(&NodeTraffic) -> u64| {
+            nodes.tunnels.iter().filter_map(move |tunnel| {
+                let counted = traffic.iter().find(|node| Some(node.address) == tunnel.address)?;
+                Some((node_labels(nodes, &tunnel.node, &tunnel.fabric), read(counted)))
+            })
+        };
+        families.counters(
+            "liqo_geneve_receive_bytes",
+            "Number of bytes received through a geneve tunnel.",
+            bytes(|node| node.received_bytes),
+        )?;
+        families.counters(
+            "liqo_geneve_transmit_bytes",
+            "Number of bytes transmitted through a geneve tunnel.",
+            bytes(|node| node.sent_bytes),
+        )?;
+
+        let checked: Vec<_> = nodes
+            .tunnels
+            .iter()
+            .filter_map(|tunnel| Some((tunnel, tunnel.check.as_ref()?)))
+            .collect();
+        if checked.is_empty() { Ok(()) } else { self.encode_checks(families, nodes, &checked) }
+    }
+
+    fn encode_checks(
+        &self,
+        families: &mut Families<'_>,
+        nodes: &NodeTunnels,
+        checked: &[(&Tunnel, &Report)],
+    ) -> fmt::Result {
         families.gauges(
             "liqo_geneve_is_connected",
             "Status of the connectivity of a geneve tunnel (true = tunnel is up and nodes are pinging each other).",
-            nodes.checks.iter().map(|check| {
-                let is_connected = check.report.state == State::Connected;
-                (node_labels(nodes, &check.node, &check.fabric), u64::from(is_connected))
+            checked.iter().map(|(tunnel, check)| {
+                let is_connected = check.state == State::Connected;
+                (node_labels(nodes, &tunnel.node, &tunnel.fabric), u64::from(is_connected))
             }),
         )?;
         families.gauges(
             "liqo_geneve_latency_us",
             "Round-trip latency of a geneve tunnel in microseconds.",
-            nodes.checks.iter().filter_map(|check| {
-                let latency = microseconds(check.report.latency?);
-                Some((node_labels(nodes, &check.node, &check.fabric), latency))
+            checked.iter().filter_map(|(tunnel, check)| {
+                let latency = microseconds(check.latency?);
+                Some((node_labels(nodes, &tunnel.node, &tunnel.fabric), latency))
             }),
         )?;
 
         let mut histograms = self.nodes.lock();
-        let key = |check: &TunnelCheck| (check.node.clone(), check.fabric.clone());
-        let keys: HashSet<_> = nodes.checks.iter().map(key).collect();
+        let key = |tunnel: &Tunnel| (tunnel.node.clone(), tunnel.fabric.clone());
+        let keys: HashSet<_> = checked.iter().map(|(tunnel, _)| key(tunnel)).collect();
         histograms.retain(|key, _| keys.contains(key));
-        for check in &nodes.checks {
-            observe(histograms.entry(key(check)), check.report.latency.map(microseconds));
+        for (tunnel, check) in checked {
+            observe(histograms.entry(key(tunnel)), check.latency.map(microseconds));
         }
         encode_histograms(
             families,
@@ -143,7 +177,7 @@ fn observe<K: Ord>(histogram: Entry<'_, K, Histogram>, latency_us: Option<f64>) 
     }
 }
 
-fn node_labels<'a>(nodes: &'a NodeChecks, node: &'a str, fabric: &'a str) -> Labels<'a, 4> {
+fn node_labels<'a>(nodes: &'a NodeTunnels, node: &'a str, fabric: &'a str) -> Labels<'a, 4> {
     [
         ("internal_fabric", fabric),
         ("internal_node", node),

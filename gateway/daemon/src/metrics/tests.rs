@@ -1,13 +1,14 @@
 use std::time::{Duration, SystemTime};
 
+use strait_io::overlay::NodeTraffic;
 use strait_packet::counters::Counters;
 use strait_plan::conncheck::State;
-use strait_plan::geneve::TunnelCheck;
+use strait_plan::geneve::Tunnel;
 use strait_wg::{PathMtu, PathMtuSource, PublicKey};
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::NodeChecks;
+use crate::cluster::NodeTunnels;
 
 #[test]
 fn a_scrape_shows_both_directions() {
@@ -160,20 +161,34 @@ fn the_refused_metric_follows_the_objects() {
 }
 
 #[test]
-fn checks_of_nodes_have_liqos_names() {
+fn tunnels_of_nodes_have_liqos_names() {
     let cluster = Observed::unchecked();
-    let metrics = Metrics::new(Arc::new(Status::default), Some(cluster.clone()));
-    assert!(!text(&metrics).contains("liqo_geneve"));
-    let check = |node: &str, state, latency| TunnelCheck {
-        fabric: "rome".to_owned(),
-        node: node.to_owned(),
-        report: Report { state, latency, ..Report::default() },
+    let address = |last: u8| [172, 18, 0, last].into();
+    let traffic = |last, received_bytes, sent_bytes| NodeTraffic {
+        address: address(last),
+        received_bytes,
+        sent_bytes,
     };
+    let nodes = vec![traffic(1, 1_000, 100), traffic(2, 0, 0)];
+    let status = Status { nodes, ..Status::default() };
+    let metrics = Metrics::new(Arc::new(move || status.clone()), Some(cluster.clone()));
+    assert!(!text(&metrics).contains("liqo_geneve"));
+    let tunnel = |last, check| Tunnel {
+        fabric: "rome".to_owned(),
+        node: format!("n{last}"),
+        address: Some(address(last)),
+        check,
+    };
+    let check = |state, latency| Some(Report { state, latency, ..Report::default() });
     let latency = Some(Duration::from_millis(12));
-    let checks = vec![check("n1", State::Connected, latency), check("n2", State::Lost, None)];
+    let tunnels = vec![
+        tunnel(1, check(State::Connected, latency)),
+        tunnel(2, check(State::Lost, None)),
+        tunnel(3, None),
+    ];
 
     let [namespace, remote_cluster_id] = ["liqo-tenant-rome", "rome"].map(str::to_owned);
-    cluster.set_node_checks(NodeChecks { namespace, remote_cluster_id, checks });
+    cluster.set_node_tunnels(NodeTunnels { namespace, remote_cluster_id, tunnels });
     let found = text(&metrics);
 
     let labels = |node: &str| {
@@ -181,6 +196,9 @@ fn checks_of_nodes_have_liqos_names() {
             r#"internal_fabric="rome",internal_node="{node}",namespace="liqo-tenant-rome",remote_cluster_id="rome""#
         )
     };
+    assert_has(&found, &format!("liqo_geneve_receive_bytes_total{{{}}} 1000", labels("n1")));
+    assert_has(&found, &format!("liqo_geneve_transmit_bytes_total{{{}}} 100", labels("n1")));
+    assert_has(&found, &format!("liqo_geneve_receive_bytes_total{{{}}} 0", labels("n2")));
     assert_has(&found, &format!("liqo_geneve_is_connected{{{}}} 1", labels("n1")));
     assert_has(&found, &format!("liqo_geneve_is_connected{{{}}} 0", labels("n2")));
     assert_has(&found, &format!("liqo_geneve_latency_us{{{}}} 12000.0", labels("n1")));
@@ -188,8 +206,9 @@ fn checks_of_nodes_have_liqos_names() {
     let histogram = "liqo_geneve_latency_histogram_us";
     assert_has(&found, &format!("{histogram}_count{{{}}} 1", labels("n1")));
     assert_has(&found, &format!("{histogram}_count{{{}}} 0", labels("n2")));
+    assert!(!found.contains(r#"internal_node="n3""#), "neither traffic nor a check: {found}");
 
-    cluster.set_node_checks(NodeChecks::default());
+    cluster.set_node_tunnels(NodeTunnels::default());
     assert!(!text(&metrics).contains("liqo_geneve"));
 }
 

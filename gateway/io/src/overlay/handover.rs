@@ -1,4 +1,4 @@
-//! The overlay edge for a successor of this process: its sockets, and what it has learned about nodes.
+//! The overlay edge for a successor of this process: its sockets, and what it has observed of nodes.
 //!
 //! The segment sizes of receivers are learned again.
 
@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use socket2::Socket;
 
 use super::host::Host;
-use super::nodes::Nodes;
+use super::nodes::{KnownNode, Nodes};
 use super::segment_sizes::SegmentSizes;
 use super::{Node, Overlay, SOCKETS, Settings};
 use crate::Offload;
@@ -27,8 +27,16 @@ pub(in super::super) struct HandedOver {
     mac: Mac,
     /// The nodes in force.
     pub(in super::super) nodes: Vec<Node>,
-    /// The stations of nodes that were heard.
-    stations: Vec<Option<Mac>>,
+    /// What was observed of each.
+    observations: Vec<Observation>,
+}
+
+/// What was observed of a node.
+struct Observation {
+    /// Its station, if it was heard.
+    station: Option<Mac>,
+    received_bytes: u64,
+    sent_bytes: u64,
 }
 
 impl Overlay {
@@ -40,8 +48,11 @@ impl Overlay {
         let known = self.nodes.load();
         out.list(nodes.iter(), |out, node| {
             write_node(node, out);
-            let heard = known.of_source(node.address).and_then(|node| node.heard_mac());
-            out.optional(heard, |out, Mac(mac)| out.put(&mac));
+            let known = known.of_source(node.address);
+            out.optional(known.and_then(KnownNode::heard_mac), |out, Mac(mac)| out.put(&mac));
+            let traffic = known.map(KnownNode::traffic);
+            out.u64(traffic.map_or(0, |traffic| traffic.received_bytes));
+            out.u64(traffic.map_or(0, |traffic| traffic.sent_bytes));
         });
 
         self.sockets.iter().map(|socket| socket.as_fd()).collect()
@@ -58,15 +69,18 @@ impl Overlay {
         mtu_bytes: u16,
         offload: Offload,
     ) -> Result<Arc<Self>, HandoverError> {
-        let HandedOver { sockets, is_dual_stack, mac, nodes, stations } = handed_over;
+        let HandedOver { sockets, is_dual_stack, mac, nodes, observations } = handed_over;
         let Settings { encapsulation, port, host, .. } = *settings;
         let host = host.map(Host::new).transpose();
         let segments = offload.udp_gso && sockets.first().is_some_and(has_gso);
         let known = Nodes::new(&nodes, port, is_dual_stack, None);
-        for (node, station) in nodes.iter().zip(stations) {
-            if let (Some(known), Some(station)) = (known.of_source(node.address), station) {
+        for (node, observation) in nodes.iter().zip(observations) {
+            let Some(known) = known.of_source(node.address) else { continue };
+            if let Some(station) = observation.station {
                 known.learn_mac(station);
             }
+            known.count_received(observation.received_bytes);
+            known.count_sent(observation.sent_bytes);
         }
 
         Ok(Arc::new(Self {
@@ -107,14 +121,14 @@ impl HandedOver {
         descriptors: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<Self, HandoverError> {
         let (is_dual_stack, mac) = (from.flag()?, Mac(*from.array()?));
-        let nodes = from.list(|from| Ok((read_node(from)?, read_mac(from)?)))?;
-        let (nodes, stations) = nodes.into_iter().unzip();
+        let nodes = from.list(|from| Ok((read_node(from)?, read_observation(from)?)))?;
+        let (nodes, observations) = nodes.into_iter().unzip();
         let sockets: Vec<_> = descriptors.take(SOCKETS).map(Socket::from).collect();
         if sockets.len() != SOCKETS {
             return Err(HandoverError::Invalid("number of sockets"));
         }
 
-        Ok(Self { sockets, is_dual_stack, mac, nodes, stations })
+        Ok(Self { sockets, is_dual_stack, mac, nodes, observations })
     }
 
     /// Whether its sockets are for `port`.
@@ -127,6 +141,14 @@ impl HandedOver {
 
 fn read_mac(from: &mut Reader<'_>) -> Result<Option<Mac>, HandoverError> {
     from.optional(|from| from.array().map(|mac| Mac(*mac)))
+}
+
+fn read_observation(from: &mut Reader<'_>) -> Result<Observation, HandoverError> {
+    Ok(Observation {
+        station: read_mac(from)?,
+        received_bytes: from.u64()?,
+        sent_bytes: from.u64()?,
+    })
 }
 
 fn write_node(node: &Node, out: &mut Writer) {
@@ -162,4 +184,52 @@ fn read_node(from: &mut Reader<'_>) -> Result<Node, HandoverError> {
         shared_source: from
             .optional(|from| Ok(SharedSource { shared: from.address()?, own: from.address()? }))?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_packet::overlay::Encapsulation;
+
+    use super::super::NodeTraffic;
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn a_successor_continues_the_observations() {
+        let nodes = [1, 2].map(|last| Node::new([127, 0, 0, last].into(), Vni::new(7).unwrap()));
+        let settings = Settings {
+            encapsulation: Encapsulation::Geneve,
+            port: 0,
+            mac: None,
+            nodes: nodes.to_vec(),
+            host: None,
+        };
+        let heard = Mac([2, 0, 0, 0, 0, 9]);
+        let overlay = Overlay::bind(&settings, 1_420, Offload::ON).unwrap();
+        let known = overlay.nodes.load();
+        let first = known.of_source(nodes[0].address).unwrap();
+        first.learn_mac(heard);
+        first.count_received(300);
+        first.count_sent(30);
+
+        let now = clock::now();
+        let mut out = Writer::new(now);
+        let sockets = overlay.export(&nodes, &mut out);
+        let sockets: Vec<_> =
+            sockets.iter().map(|socket| socket.try_clone_to_owned().unwrap()).collect();
+        let state = out.finish();
+        let mut from = Reader::new(&state, now);
+        let handed_over = HandedOver::read(&mut from, &mut sockets.into_iter()).unwrap();
+        let successor = Overlay::import(handed_over, &settings, 1_420, Offload::ON).unwrap();
+
+        let traffic = |node: &Node, received_bytes, sent_bytes| NodeTraffic {
+            address: node.address,
+            received_bytes,
+            sent_bytes,
+        };
+        assert_eq!(successor.traffic(), [traffic(&nodes[0], 300, 30), traffic(&nodes[1], 0, 0)]);
+        let known = successor.nodes.load();
+        let heard_by = nodes.map(|node| known.of_source(node.address).unwrap().heard_mac());
+        assert_eq!(heard_by, [Some(heard), None]);
+    }
 }

@@ -9,7 +9,8 @@ use remap::Prefix;
 use remap::lpm::Lpm;
 use socket2::SockAddr;
 
-use super::Node;
+use super::{Node, NodeTraffic};
+use strait_packet::counters::Counter;
 use strait_packet::overlay::ethernet::Mac;
 use strait_packet::overlay::{SharedSource, Vni};
 
@@ -32,12 +33,25 @@ pub(super) struct KnownNode {
     shared_source: Option<SharedSource>,
     /// The configured station.
     mac: Option<Mac>,
-    /// The station in the last frame of the node as a number; 0 if there was none.
-    learned_mac: Arc<AtomicU64>,
+    observed: Arc<Observed>,
 }
 
+/// What is known of a node besides its configuration. Different threads write the parts.
+#[derive(Debug, Default)]
+struct Observed {
+    /// The station in the last frame of the node as a number; 0 if there was none.
+    mac: AtomicU64,
+    received: OwnLine<AtomicU64>,
+    sent: OwnLine<Counter>,
+}
+
+/// Is alone in its cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OwnLine<T>(T);
+
 impl Nodes {
-    /// The table of `nodes`, with what was learned about those that are in the `former` one too.
+    /// The table of `nodes`, with what was observed of those that are in the `former` one too.
     ///
     /// The first of several nodes with one address or one prefix gets it.
     pub(super) fn new(
@@ -64,9 +78,9 @@ impl Nodes {
             }
         }
         let known = nodes.iter().map(|node| {
-            let learned = former.and_then(|former| former.of_source(node.address));
-            let learned_mac = learned.map(|known| Arc::clone(&known.learned_mac));
-            KnownNode::new(node, port, is_dual_stack, learned_mac.unwrap_or_default())
+            let known = former.and_then(|former| former.of_source(node.address));
+            let observed = known.map(|known| Arc::clone(&known.observed));
+            KnownNode::new(node, port, is_dual_stack, observed.unwrap_or_default())
         });
 
         // No prefix repeats in a map.
@@ -89,7 +103,12 @@ impl Nodes {
     pub(super) fn without_station(&self, heard_too: bool) -> impl Iterator<Item = &KnownNode> {
         let nodes = self.nodes.iter().filter(|node| node.mac.is_none());
 
-        nodes.filter(move |node| heard_too || node.learned_mac.load(Ordering::Relaxed) == 0)
+        nodes.filter(move |node| heard_too || node.heard_mac().is_none())
+    }
+
+    /// What each node has sent and got.
+    pub(super) fn traffic(&self) -> impl Iterator<Item = NodeTraffic> {
+        self.nodes.iter().map(KnownNode::traffic)
     }
 
     /// The node that leads to the destination of `packet`.
@@ -100,7 +119,7 @@ impl Nodes {
 }
 
 impl KnownNode {
-    fn new(node: &Node, port: u16, is_dual_stack: bool, learned_mac: Arc<AtomicU64>) -> Self {
+    fn new(node: &Node, port: u16, is_dual_stack: bool, observed: Arc<Observed>) -> Self {
         let remote = SocketAddr::new(node.address, port);
         let destination = match node.address {
             IpAddr::V4(address) if is_dual_stack => {
@@ -117,7 +136,7 @@ impl KnownNode {
             gateway: node.gateway,
             shared_source: node.shared_source,
             mac: node.mac,
-            learned_mac,
+            observed,
         }
     }
 
@@ -162,7 +181,7 @@ impl KnownNode {
     /// The station in the last frame of the node, if there was one.
     #[inline]
     pub(super) fn heard_mac(&self) -> Option<Mac> {
-        let learned = self.learned_mac.load(Ordering::Relaxed);
+        let learned = self.observed.mac.load(Ordering::Relaxed);
         let [_, _, mac @ ..] = learned.to_be_bytes();
 
         (learned != 0).then_some(Mac(mac))
@@ -173,8 +192,31 @@ impl KnownNode {
     pub(super) fn learn_mac(&self, mac: Mac) {
         let Mac([a, b, c, d, e, f]) = mac;
         let number = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-        if mac.is_station() && self.learned_mac.load(Ordering::Relaxed) != number {
-            self.learned_mac.store(number, Ordering::Relaxed);
+        if mac.is_station() && self.observed.mac.load(Ordering::Relaxed) != number {
+            self.observed.mac.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a packet from the node. Only the thread that reads the overlay does, so no locked instruction is needed.
+    #[inline]
+    pub(super) fn count_received(&self, bytes: u64) {
+        let OwnLine(received) = &self.observed.received;
+        let sum = received.load(Ordering::Relaxed).wrapping_add(bytes);
+        received.store(sum, Ordering::Relaxed);
+    }
+
+    /// Counts packets to the node.
+    #[inline]
+    pub(super) fn count_sent(&self, bytes: u64) {
+        self.observed.sent.0.add(bytes);
+    }
+
+    /// What was counted.
+    pub(super) fn traffic(&self) -> NodeTraffic {
+        NodeTraffic {
+            address: self.remote.ip(),
+            received_bytes: self.observed.received.0.load(Ordering::Relaxed),
+            sent_bytes: self.observed.sent.0.get(),
         }
     }
 }
@@ -241,6 +283,29 @@ mod tests {
         assert_eq!(mac(&after, "172.18.3.1"), Some(OTHER));
         assert_eq!(mac(&after, "172.18.3.2"), None);
         assert_eq!(mac(&fixed, "172.18.3.1"), Some(derived));
+    }
+
+    #[test]
+    fn traffic_is_counted_across_configurations() {
+        let before = table(&[("172.18.3.1", &[]), ("172.18.3.2", &[])]);
+        let count = |nodes: &Nodes, received, sent| {
+            let known = nodes.of_source("172.18.3.1".parse().unwrap()).unwrap();
+            known.count_received(received);
+            known.count_sent(sent);
+        };
+        count(&before, 100, 10);
+
+        let after = Nodes::new(&[node("172.18.3.1", &["10.1.0.0/16"])], 8483, true, Some(&before));
+        count(&after, 200, 20);
+
+        let traffic = |address: &str, received_bytes, sent_bytes| NodeTraffic {
+            address: address.parse().unwrap(),
+            received_bytes,
+            sent_bytes,
+        };
+        assert_eq!(after.traffic().collect::<Vec<_>>(), [traffic("172.18.3.1", 300, 30)]);
+        let in_both = [traffic("172.18.3.1", 300, 30), traffic("172.18.3.2", 0, 0)];
+        assert_eq!(before.traffic().collect::<Vec<_>>(), in_both);
     }
 
     #[test]

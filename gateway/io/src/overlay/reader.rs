@@ -317,6 +317,7 @@ impl Overlay {
             return Err(DropReason::OverlayFrame);
         }
         node.learn_mac(ethernet.source);
+        node.count_received(as_u64(packet.len()));
         let limits = || Limits { datagram_len, ..self.limits(packet, &header) };
         let virtio = describe(packet, &header, limits);
         if let Some(host) = &self.host

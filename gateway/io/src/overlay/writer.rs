@@ -209,15 +209,16 @@ impl Writer<'_> {
             && let Some(result) = self.send_segments(node, &prefix, packets, ecn)
         {
             sent.add(packets, result.is_ok());
-            return sent;
+        } else {
+            for packet in packets {
+                let is_sent = packet.len() <= MAX_PACKET_BYTES && {
+                    let parts = [IoSlice::new(&prefix), IoSlice::new(packet)];
+                    self.send(node, &parts, None, ecn.bits()).is_ok()
+                };
+                sent.add(&[packet], is_sent);
+            }
         }
-        for packet in packets {
-            let is_sent = packet.len() <= MAX_PACKET_BYTES && {
-                let parts = [IoSlice::new(&prefix), IoSlice::new(packet)];
-                self.send(node, &parts, None, ecn.bits()).is_ok()
-            };
-            sent.add(&[packet], is_sent);
-        }
+        node.count_sent(sent.bytes);
 
         sent
     }

@@ -206,6 +206,10 @@ fn nodes_check_their_tunnels(world: &mut World) {
         "clusterID": "milan-rome-n1", "msgType": "PING", "timeStamp": "2026-08-24T10:00:00Z",
     });
     let pong = ping.to_string().replace("PING", "PONG");
+    let labels = format!(
+        r#"{{internal_fabric="milan",internal_node="rome-n1",namespace="{NAMESPACE}",remote_cluster_id="milan"}}"#
+    );
+    let [received_before, sent_before] = world.tunnel_bytes(&labels);
     for (node, inner) in world.nodes.iter_mut().zip(INNER) {
         let inner = inner.to_string();
         let asked = (&*inner, PORT);
@@ -220,9 +224,11 @@ fn nodes_check_their_tunnels(world: &mut World) {
         node.assert_silent();
     }
 
-    let labels = format!(
-        r#"{{internal_fabric="milan",internal_node="rome-n1",namespace="{NAMESPACE}",remote_cluster_id="milan"}}"#
-    );
+    // Both packets of the first node that had the PING, and the one that was no message; with headers of IP and UDP.
+    let ping_bytes = u64::try_from(ping.to_string().len()).unwrap() + 28;
+    let [received, sent] = world.tunnel_bytes(&labels);
+    assert_eq!(received - received_before, 2 * ping_bytes + 38);
+    assert_eq!(sent - sent_before, ping_bytes);
     for (value, latency, is_connected) in [("Connected", "850μs", 1), ("Error", "N/A", 0)] {
         world.rome.ask(move |client| async move {
             objects::put_check(&client, value, latency).await;

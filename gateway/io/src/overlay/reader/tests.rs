@@ -9,7 +9,7 @@ use strait_packet::overlay::ethernet::{Content as Kind, Ethernet, Mac};
 use strait_packet::segment::Segments;
 use strait_packet::virtio::Gso;
 
-use super::super::{Node, Settings};
+use super::super::{Node, NodeTraffic, Settings};
 use super::*;
 use crate::Offload;
 
@@ -93,6 +93,12 @@ fn packets_to_the_gateway_reach_its_socket() {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     let len = node.recv(&mut received).unwrap();
     assert!(received[..len].ends_with(&answer));
+    let traffic = NodeTraffic {
+        address: NODE.into(),
+        received_bytes: as_u64(question.len()),
+        sent_bytes: as_u64(answer.len()),
+    };
+    assert_eq!(overlay.traffic(), [traffic]);
 }
 
 /// A node on the same host may leave the checksum to the receiver.

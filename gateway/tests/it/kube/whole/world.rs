@@ -98,6 +98,16 @@ impl World {
         sample.expect("a sample").to_owned()
     }
 
+    /// What was received and sent through the Geneve tunnel with these labels, in bytes.
+    pub(super) fn tunnel_bytes(&self, labels: &str) -> [u64; 2] {
+        let metrics = self.rome.get("/metrics");
+        ["receive", "transmit"].map(|direction| {
+            let sample = format!("liqo_geneve_{direction}_bytes_total{labels} ");
+            let value = metrics.lines().find_map(|line| line.strip_prefix(&sample));
+            value.unwrap_or_else(|| panic!("no {sample}: {metrics}")).parse().unwrap()
+        })
+    }
+
     /// Makes a `FirewallConfiguration` of one chain for this gateway.
     pub(super) fn apply_firewall(&self, name: &'static str, chain: Value) {
         self.rome.ask(move |client| async move {
