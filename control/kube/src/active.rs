@@ -40,14 +40,16 @@ impl ActivePod {
     }
 
     /// Removes the label from the other replicas, then sets it on this pod; likewise the annotation if this pod
-    /// `has_session`. Writes only what differs.
+    /// `has_session`. Writes only what differs. Returns the address of another replica that has had the annotation until
+    /// now: nodes send packets to it.
     ///
     /// # Errors
     ///
     /// The error of the API server, not found if this pod does not exist. May be called again.
-    pub async fn claim(&self, has_session: bool) -> kube::Result<()> {
+    pub async fn claim(&self, has_session: bool) -> kube::Result<Option<IpAddr>> {
         let replicas = self.replicas().await?;
         let is_own = |pod: &&Pod| pod.name_any() == self.pod;
+        let former = replicas.iter().filter(|pod| !is_own(pod)).find(|pod| self::has_session(pod));
         // The others first, so that two pods never have the label at a time.
         for other in replicas.iter().filter(|pod| !is_own(pod)) {
             let marks = Marks {
@@ -66,7 +68,9 @@ impl ActivePod {
             annotation: (has_session && !own.is_some_and(self::has_session)).then_some(Some(TRUE)),
         };
 
-        self.set(&self.pod, marks).await
+        self.set(&self.pod, marks).await?;
+
+        Ok(former.and_then(address))
     }
 
     /// The address of the replica that runs in `pod`, if it is known.
@@ -76,10 +80,8 @@ impl ActivePod {
     /// The error of the API server.
     pub async fn address_of(&self, pod: &str) -> kube::Result<Option<IpAddr>> {
         let replicas = self.replicas().await?;
-        let status =
-            replicas.iter().find(|it| it.name_any() == pod).and_then(|it| it.status.as_ref());
 
-        Ok(status.and_then(|status| status.pod_ip.as_ref()?.parse().ok()))
+        Ok(replicas.iter().find(|it| it.name_any() == pod).and_then(address))
     }
 
     /// Removes the label from this pod.
@@ -133,6 +135,10 @@ pub fn is_active(pod: &Pod) -> bool {
 /// Whether `pod` has the annotation: it was the last one of its gateway to establish a session.
 pub fn has_session(pod: &Pod) -> bool {
     pod.annotations().get(HAS_SESSION).is_some_and(|value| value == TRUE)
+}
+
+fn address(pod: &Pod) -> Option<IpAddr> {
+    pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -214,7 +220,9 @@ mod tests {
 
     #[tokio::test]
     async fn nodes_follow_when_the_session_moves() {
-        let pods = Arc::new(Mutex::new(vec![pod("gw-1"), pod("gw-2")]));
+        let mut running = pod("gw-1");
+        running["status"] = json!({"podIP": "10.244.0.1"});
+        let pods = Arc::new(Mutex::new(vec![running, pod("gw-2")]));
         let [first, second] = replicas(&pods);
         let marks = || {
             let parsed = |pod: &Value| serde_json::from_value::<Pod>(pod.clone()).unwrap();
@@ -228,10 +236,14 @@ mod tests {
         assert_eq!(marks(), ((true, false), (false, false)));
         first.claim(true).await.unwrap();
         assert_eq!(marks(), ((true, true), (false, false)));
-        second.claim(false).await.unwrap();
-        assert_eq!(marks(), ((false, true), (true, false)));
+        for _ in 0..2 {
+            let former = second.claim(false).await.unwrap();
+            assert_eq!(marks(), ((false, true), (true, false)));
+            assert_eq!(former, Some([10, 244, 0, 1].into()));
+        }
         second.claim(true).await.unwrap();
         assert_eq!(marks(), ((false, false), (true, true)));
+        assert_eq!(second.claim(true).await.unwrap(), None);
         second.remove_label().await.unwrap();
         assert_eq!(marks(), ((false, false), (false, true)));
     }

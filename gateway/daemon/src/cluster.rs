@@ -31,6 +31,7 @@ mod watches;
 mod within;
 
 use std::future::ready;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use kube::Client;
@@ -86,6 +87,8 @@ pub(crate) enum ClusterEvent {
     Connectivity(ConnectivityEvent),
     /// The nodes of the overlay have changed.
     Nodes(Vec<overlay::Node>),
+    /// This replica leads, and the one at this address still has the session of the peer.
+    Predecessor(IpAddr),
 }
 
 /// Watches the objects of a gateway in a cluster, and reports on them.
@@ -257,6 +260,9 @@ impl ClusterSource {
                         }
                     }
                     self.is_outdated = true;
+                }
+                predecessor = self.leadership.predecessor() => {
+                    return ClusterEvent::Predecessor(predecessor);
                 }
                 Ok(()) = self.term.changed() => {
                     let term = *self.term.borrow_and_update();

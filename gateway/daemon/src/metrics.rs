@@ -160,6 +160,14 @@ impl Families<'_> {
             MetricType::Counter,
         )?)?;
 
+        let relayed = ConstCounter::new(inbound.relayed);
+        relayed.encode(self.0.encode_descriptor(
+            "strait_relayed_datagrams",
+            "Datagrams passed on between the peer and the pod that was the active one before, after a change of leaders.",
+            None,
+            MetricType::Counter,
+        )?)?;
+
         let drops = both.into_iter().flat_map(|(label, side)| {
             DropReason::ALL.into_iter().map(move |reason| {
                 ([("direction", label), ("reason", reason.label())], side.drops(reason))

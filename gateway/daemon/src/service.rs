@@ -12,7 +12,7 @@ mod source;
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::{pending, ready};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,9 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a replica forwards after another one took over. Meanwhile the new leader gets a session with the peer, for
 /// which kube-proxy may need a second to learn of it, and nodes learn the new target of their packets.
 const OVERLAP: Duration = Duration::from_secs(3);
+
+/// How long to relay to the former leader: until that has ended.
+const RELAY: Duration = Duration::from_secs(5);
 
 /// How long to forward after the gateway has said that it ends. On an idle machine the agents of both clusters have other
 /// routes within 60 ms; the rest is for a busy one.
@@ -246,6 +249,12 @@ impl Service {
                             overlay.nodes = nodes;
                         }
                         self.reconfigure(wanted).await;
+                    }
+                    ClusterEvent::Predecessor(address) => {
+                        info!(%address, "datagrams of its sessions go on to the former leader");
+                        // All replicas listen on the same port.
+                        let predecessor = SocketAddr::new(address, self.config.listen_port);
+                        self.gateway.relay(predecessor, RELAY);
                     }
                 },
                 answer = self.resolver.next_answer() => {

@@ -225,6 +225,7 @@ fn add(counters: &Counters, counts: &Snapshot) {
     counters.protocol_messages.add(counts.protocol_messages);
     counters.icmp_errors.add(counts.icmp_errors);
     counters.worker_frames.add(counts.worker_frames);
+    counters.relayed.add(counts.relayed);
     for reason in DropReason::ALL {
         counters.count_drops(reason, counts.drops(reason));
     }
@@ -240,6 +241,7 @@ fn write_counts(counts: &Snapshot, out: &mut Writer) {
         counts.protocol_messages,
         counts.icmp_errors,
         counts.worker_frames,
+        counts.relayed,
     ] {
         out.u64(count);
     }
@@ -259,6 +261,7 @@ fn read_counts(from: &mut Reader<'_>) -> Result<Snapshot, HandoverError> {
         &counters.protocol_messages,
         &counters.icmp_errors,
         &counters.worker_frames,
+        &counters.relayed,
     ] {
         counter.add(from.u64()?);
     }

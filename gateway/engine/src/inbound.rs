@@ -11,6 +11,7 @@ use std::time::Instant;
 use remap::{PeerId, Reader};
 
 use super::flows::{FlowAccess, Flows};
+use super::predecessor::Predecessor;
 use super::staged::seal_staged;
 use super::translate::{self, Context};
 use super::{Accounts, Forwarding};
@@ -120,6 +121,7 @@ pub struct Inbound {
     indices: ReceiverIndices,
     /// The last receiver index and its slot: the next one is usually the same.
     last_index: (u32, u32),
+    predecessor: Predecessor,
     flows: Arc<Flows>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -131,6 +133,7 @@ impl Inbound {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
         indices: ReceiverIndices,
+        predecessor: Predecessor,
         flows: Arc<Flows>,
         accounts: Accounts,
     ) -> Self {
@@ -138,6 +141,7 @@ impl Inbound {
             forwarding,
             indices,
             last_index: (0, indices.slot(0)),
+            predecessor,
             flows,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -295,20 +299,33 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, indices, last_index, flows, accounts, packets, coalescer, merge } =
-            self;
+        let Self {
+            forwarding,
+            indices,
+            last_index,
+            predecessor,
+            flows,
+            accounts,
+            packets,
+            coalescer,
+            merge,
+        } = self;
         let account = &accounts.inbound;
-        let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
-        account.packets_in.add(datagrams);
-        account.bytes_in.add(as_u64(run.len()));
+        let count_received = || {
+            let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
+            account.packets_in.add(datagrams);
+            account.bytes_in.add(as_u64(run.len()));
+            datagrams
+        };
 
         let forwarding = forwarding.load();
         let slot = slot_of(*indices, last_index, receiver_index);
+        let is_former = indices.is_former(slot);
         let Some((id, peer)) = forwarding.by_slot(slot) else {
-            account.count_drops(DropReason::UnknownIndex, datagrams);
-            if indices.is_former(slot)
-                && let [peer] = forwarding.peers()
-            {
+            if !predecessor.relay(run, is_former, received, now, out, account) {
+                account.count_drops(DropReason::UnknownIndex, count_received());
+            }
+            if is_former && let [peer] = forwarding.peers() {
                 answer_former(peer, received.path.remote);
             }
             return;
@@ -316,13 +333,19 @@ impl Inbound {
 
         let first = packets.packets().len();
         let opened = peer.tunnel.open(slot, run, received.stride, packets, now);
-        count(account, peer, &opened);
         if opened.authentic == 0 {
-            if indices.is_former(slot) {
+            // What another gateway has the keys for seems forged here, or replayed.
+            if !predecessor.relay(run, is_former, received, now, out, account) {
+                count_received();
+                count(account, peer, &opened);
+            }
+            if is_former {
                 answer_former(peer, received.path.remote);
             }
             return;
         }
+        count_received();
+        count(account, peer, &opened);
         note_authentic(peer, &opened, received.path, out, now);
         let now = flows.tick(now);
         let context = Context { forwarding, flows, flow_access: FlowAccess::Update, now };

@@ -46,6 +46,7 @@ mod keyring;
 mod loop_guard;
 pub mod outbound;
 pub mod peer_matcher;
+mod predecessor;
 mod staged;
 pub mod translate;
 
@@ -76,6 +77,7 @@ use keyring::{Keyring, OwnKeys};
 pub use loop_guard::LoopGuard;
 pub use outbound::Outbound;
 use peer_matcher::PeerMatcher;
+use predecessor::Predecessor;
 
 /// Configuration of one peer. Its index in the list is its [`remap::PeerId`] in the table.
 #[derive(Clone, Debug)]
@@ -140,6 +142,7 @@ impl Engine {
         };
         let keyring = Arc::new(Keyring::new(identity));
         let flows = Arc::new(Flows::new(settings)?);
+        let predecessor = Predecessor::default();
 
         Ok(Self {
             outbound: Outbound::new(
@@ -148,7 +151,13 @@ impl Engine {
                 Arc::clone(&accounts.outbound),
                 settings,
             ),
-            inbound: Inbound::new(reader.clone(), indices, Arc::clone(&flows), accounts.clone()),
+            inbound: Inbound::new(
+                reader.clone(),
+                indices,
+                predecessor.clone(),
+                Arc::clone(&flows),
+                accounts.clone(),
+            ),
             forwarding: reader.clone(),
             handshakes: Handshakes::new(
                 reader,
@@ -165,6 +174,7 @@ impl Engine {
                 configured: Vec::new(),
                 keyed_tunnels: KeyedTunnels::new(indices),
                 loop_guard: Arc::default(),
+                predecessor,
                 next_realm: flows::OWN_REALM + 1,
                 handed_over: HashMap::new(),
             },
@@ -217,6 +227,7 @@ pub struct Control {
     configured: Vec<PeerConfig>,
     keyed_tunnels: KeyedTunnels,
     loop_guard: Arc<LoopGuard>,
+    predecessor: Predecessor,
     next_realm: u32,
     /// What the predecessor of this process knew of peers that are not configured yet.
     handed_over: HashMap<PublicKey, PeerState>,
@@ -375,6 +386,13 @@ impl Control {
     /// before there are peers.
     pub fn continue_after(&self, epoch: Epoch) {
         self.keyring.continue_after(epoch);
+    }
+
+    /// Relays datagrams between the peer, which must be the only one, and `predecessor` until then: the gateway that led
+    /// before this one, at the address at which it receives datagrams. It may still have the sessions of the peer, and
+    /// get packets for it.
+    pub fn relay(&self, predecessor: SocketAddr, until: Instant) {
+        self.predecessor.set(predecessor, until);
     }
 
     /// Sets the endpoint of a peer, until an authentic datagram arrives from another one. Does nothing if no peer has

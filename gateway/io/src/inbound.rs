@@ -18,6 +18,7 @@ use super::pool::openers::OpenSlot;
 use super::udp::{ReceiveBuffer, Udp};
 use super::worker::{ExitGuard, ReceiveErrors, Shared, Sink as _, Wait, start};
 use strait_engine::Inbound;
+use strait_engine::inbound::MAX_MESSAGE_BYTES;
 use strait_packet::buffer::TransmitBatch;
 
 /// Runs the thread until it is stopped. `wait` waits for `udp`, which may already be replaced when the thread starts.
@@ -96,6 +97,10 @@ struct Direction<'a> {
 
 impl Direction<'_> {
     fn handle(&mut self, buffer: &ReceiveBuffer, number: usize, now: Instant) {
+        // What is relayed fills it.
+        if !self.batch.has_room(MAX_MESSAGE_BYTES) {
+            self.send();
+        }
         let Self { inbound, relay, batch, .. } = self;
         if let Some(received) = buffer.message(number) {
             inbound

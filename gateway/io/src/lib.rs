@@ -305,6 +305,11 @@ impl Gateway {
         self.control.move_peer(peer, endpoint);
     }
 
+    /// Relays datagrams between the only peer and `predecessor`, the gateway that led before this one, for `duration`.
+    pub fn relay(&self, predecessor: SocketAddr, duration: Duration) {
+        self.control.relay(predecessor, clock::now() + duration);
+    }
+
     /// Sets the candidate endpoints of `peer`, as a configuration does. Does nothing if no peer has this key.
     pub fn set_endpoints(&self, peer: PublicKey, endpoints: &[SocketAddr]) {
         self.control.set_endpoints(peer, endpoints);

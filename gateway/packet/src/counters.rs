@@ -56,6 +56,9 @@ pub struct Counters {
     pub icmp_errors: Counter,
     /// Outbound only: frames that a worker thread has sealed. Not part of the balance.
     pub worker_frames: Counter,
+    /// Inbound only: datagrams between the peer and the gateway that led before this one, passed on to the other. Not part
+    /// of the balance, nor of [`Self::packets_in`].
+    pub relayed: Counter,
     drops: [Counter; DropReason::ALL.len()],
 }
 
@@ -83,6 +86,7 @@ impl Counters {
             protocol_messages: self.protocol_messages.get(),
             icmp_errors: self.icmp_errors.get(),
             worker_frames: self.worker_frames.get(),
+            relayed: self.relayed.get(),
             drops,
         }
     }
@@ -99,6 +103,7 @@ pub struct Snapshot {
     pub protocol_messages: u64,
     pub icmp_errors: u64,
     pub worker_frames: u64,
+    pub relayed: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 

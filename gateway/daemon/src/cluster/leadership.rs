@@ -4,7 +4,8 @@ mod guest;
 mod leader_process;
 mod lease;
 
-use std::net::SocketAddr;
+use std::future::pending;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use kube::Client;
@@ -39,6 +40,7 @@ pub(super) struct LeadershipTask {
     heard: watch::Sender<Option<SocketAddr>>,
     path_mtu: watch::Sender<Option<ProbedPathMtu>>,
     is_peer_awaited: watch::Receiver<bool>,
+    predecessor: watch::Receiver<Option<IpAddr>>,
 }
 
 impl LeadershipTask {
@@ -54,18 +56,25 @@ impl LeadershipTask {
         let (heard, last_heard) = watch::channel(None);
         let (path_mtu, last_path_mtu) = watch::channel(None);
         let (awaits, is_peer_awaited) = watch::channel(false);
+        let (predecessor, last_predecessor) = watch::channel(None);
         let mut task = JoinSet::new();
         let mut end = None;
         match leadership.clone() {
             Leadership::Always => {}
-            Leadership::Lease { candidacy: Candidacy { settings, times, pod }, health_port } => {
+            Leadership::Lease {
+                candidacy: Candidacy { settings, times, pod },
+                health_port,
+                ends,
+            } => {
                 let election = Election::new(client.clone(), identity, settings);
                 let elector = Elector::new(election, times);
                 let pod = ActivePod::new(client.clone(), identity, pod);
-                let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port });
+                let health =
+                    health_port.map(|port| HealthPort { replicas: pod.clone(), port, ends });
                 let leader = LeaderProcess::new(health);
                 let (sender, ended) = oneshot::channel();
-                let peer_heard = PeerHeard { heard: last_heard, path_mtu: last_path_mtu, awaits };
+                let peer_heard =
+                    PeerHeard { heard: last_heard, path_mtu: last_path_mtu, awaits, predecessor };
                 task.spawn(lease::run_election(
                     elector, pod, has_led, term, peer_heard, leader, ended,
                 ));
@@ -79,7 +88,7 @@ impl LeadershipTask {
             }
         }
 
-        Self { task, end, heard, path_mtu, is_peer_awaited }
+        Self { task, end, heard, path_mtu, is_peer_awaited, predecessor: last_predecessor }
     }
 
     /// Records that there is a session with the peer, and its `endpoint` if the next leader needs to know.
@@ -95,6 +104,17 @@ impl LeadershipTask {
     /// Whether [`Self::handle_session`] should be called soon.
     pub(super) fn awaits_peer(&self) -> bool {
         *self.is_peer_awaited.borrow()
+    }
+
+    /// Waits for another pod to be found that has the session of the peer, and returns its address. Cancel safe.
+    pub(super) async fn predecessor(&mut self) -> IpAddr {
+        while self.predecessor.changed().await.is_ok() {
+            if let Some(found) = *self.predecessor.borrow_and_update() {
+                return found;
+            }
+        }
+
+        pending().await
     }
 
     /// Gives leadership up, and waits for a successor if one is needed. Returns whether another replica took it.

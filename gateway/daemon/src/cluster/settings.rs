@@ -88,8 +88,10 @@ pub(crate) enum Leadership {
     /// While it holds the Lease.
     Lease {
         candidacy: Candidacy,
-        /// That of each replica, as all have the same flags; `None` for a server.
+        /// That of each replica, as all have the same flags.
         health_port: Option<u16>,
+        /// How many times the leader's process has to end before the Lease does.
+        ends: usize,
     },
     /// From when Liqo's gateway container tells it to start.
     OtherContainer {
@@ -257,11 +259,11 @@ fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
 fn leadership(flags: &ClusterFlags, mode: Mode) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
         let candidacy = flags.election.candidacy(Some(&flags.interface))?;
+        let health_port = flags.health_probe_bind_address.0.map(|address| address.port());
         // The Service of a server follows the label in 1.5 s, as kube-proxy makes one change a second. Before that the
-        // container runs again.
-        let health = flags.health_probe_bind_address.0.filter(|_| mode == Mode::Client);
-        let health_port = health.map(|address| address.port());
-        Ok(Leadership::Lease { candidacy, health_port })
+        // container runs again, unless it has ended before.
+        let ends = if mode == Mode::Client { 1 } else { 2 };
+        Ok(Leadership::Lease { candidacy, health_port, ends })
     } else {
         Ok(Leadership::Always)
     }
@@ -526,15 +528,15 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_watch_the_health_port() {
-        for (mode, watched) in [("--mode=server", None), ("--mode=client", Some(8085))] {
+    fn standby_servers_await_a_second_end() {
+        for (mode, awaited) in [("--mode=server", 2), ("--mode=client", 1)] {
             let election = ["--leader-election", "--pod-name=gw-1", "--endpoint-address=192.0.2.7"];
             let health = "--health-probe-bind-address=:8085";
             let (settings, _) = read(&[&SERVER[..4], &election, &[mode, health]].concat()).unwrap();
-            let Leadership::Lease { health_port, .. } = settings.leadership else {
+            let Leadership::Lease { health_port, ends, .. } = settings.leadership else {
                 panic!("no election")
             };
-            assert_eq!(health_port, watched, "{mode}");
+            assert_eq!((health_port, ends), (Some(8085), awaited), "{mode}");
         }
     }
 

@@ -2,7 +2,11 @@
 //!
 //! A TCP connection to its health port ends with it, and from then on the kernel of its pod refuses connections. A node
 //! that dies refuses nothing: then the Lease has to expire.
+//!
+//! The kubelet starts a container again at once when it ends for the first time, and after ten seconds or more when it
+//! ends again.
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -12,21 +16,35 @@ use strait_kube::active::ActivePod;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::debug;
 
 use crate::election::pod_of;
 
-/// The least time between two connections to a port that is open: servers close idle ones.
-const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
+const INTERVALS: Intervals =
+    Intervals { open: Duration::from_secs(1), refused: Duration::from_millis(100) };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// For how long the kubelet remembers that a container has ended.
+const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+
+/// The least time between two attempts to connect.
+#[derive(Clone, Copy, Debug)]
+struct Intervals {
+    /// If the port was open: servers close idle connections.
+    open: Duration,
+    /// If it was not.
+    refused: Duration,
+}
 
 /// Where the replicas of a gateway are, and their health port.
 #[derive(Clone, Debug)]
 pub(super) struct HealthPort {
     pub(super) replicas: ActivePod,
     pub(super) port: u16,
+    /// How many times the process of one pod has to end, in the time for which the kubelet remembers it.
+    pub(super) ends: usize,
 }
 
 /// The process of the leader, as seen from another replica.
@@ -35,7 +53,7 @@ pub(super) struct LeaderProcess {
     /// Without it nothing is noticed.
     health: Option<HealthPort>,
     holder: Option<String>,
-    /// Each returns its holder, as one that is not followed any more may have ended meanwhile.
+    /// Each returns its pod, as one that is not followed any more may have ended meanwhile.
     watching: JoinSet<String>,
 }
 
@@ -45,27 +63,31 @@ impl LeaderProcess {
         Self { health, holder: None, watching: JoinSet::new() }
     }
 
-    /// Follows the process of this holder of the Lease, or none.
+    /// Follows the process of this holder of the Lease, or none. Ends of the same pod under another holder count on.
     pub(super) fn follow(&mut self, holder: Option<&str>) {
         if self.holder.as_deref() == holder {
             return;
         }
+        let is_same_pod = self.holder.as_deref().map(pod_of) == holder.map(pod_of);
         self.holder = holder.map(str::to_owned);
+        if is_same_pod && !self.watching.is_empty() {
+            return;
+        }
         self.watching.abort_all();
         if let (Some(health), Some(holder)) = (&self.health, holder) {
-            let (health, holder) = (health.clone(), holder.to_owned());
+            let (health, pod) = (health.clone(), pod_of(holder).to_owned());
             self.watching.spawn(async move {
-                health.closed(pod_of(&holder)).await;
-                holder
+                health.ended(&pod).await;
+                pod
             });
         }
     }
 
-    /// Returns the holder whose process has ended, once for each. May be dropped and called again.
+    /// Returns the pod whose process has ended, as many times as it takes. May be dropped and called again.
     pub(super) async fn ended(&mut self) -> String {
         while let Some(watched) = self.watching.join_next().await {
-            if let Ok(holder) = watched {
-                return holder;
+            if let Ok(pod) = watched {
+                return pod;
             }
         }
 
@@ -74,9 +96,9 @@ impl LeaderProcess {
 }
 
 impl HealthPort {
-    /// Returns when this port of `pod`, which was open, has closed.
-    async fn closed(self, pod: &str) {
-        let mut pace = paced(CONNECT_INTERVAL);
+    /// Returns when this port of `pod` has closed as many times as it takes.
+    async fn ended(self, pod: &str) {
+        let mut pace = paced(INTERVALS.open);
         let address = loop {
             pace.tick().await;
             match self.replicas.address_of(pod).await {
@@ -86,14 +108,25 @@ impl HealthPort {
             }
         };
 
-        closed(SocketAddr::from((address, self.port)), CONNECT_INTERVAL).await;
+        closed(SocketAddr::from((address, self.port)), self.ends, INTERVALS).await;
+    }
+}
+
+/// Returns when a port has closed this many times, each at most [`REMEMBERED`] ago.
+async fn closed(address: SocketAddr, times: usize, intervals: Intervals) {
+    let mut ends = VecDeque::new();
+    while ends.len() < times {
+        closed_once(address, intervals).await;
+        let now = Instant::now();
+        ends.retain(|end| now.duration_since(*end) < REMEMBERED);
+        ends.push_back(now);
     }
 }
 
 /// Returns when no socket listens at `address` any more. A refused connection alone proves nothing, as the port may be
 /// another one.
-async fn closed(address: SocketAddr, least_interval: Duration) {
-    let mut pace = paced(least_interval);
+async fn closed_once(address: SocketAddr, intervals: Intervals) {
+    let mut pace = paced(intervals.open);
     let mut was_open = false;
     loop {
         match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
@@ -104,9 +137,7 @@ async fn closed(address: SocketAddr, least_interval: Duration) {
                 end_of(connection).await;
             }
             Ok(Err(error)) if was_open && error.kind() == ErrorKind::ConnectionRefused => return,
-            _ => {
-                pace.tick().await;
-            }
+            _ => sleep(intervals.refused).await,
         }
     }
 }
@@ -134,13 +165,14 @@ mod tests {
 
     use super::*;
 
-    const INTERVAL: Duration = Duration::from_millis(1);
+    const INTERVALS: Intervals =
+        Intervals { open: Duration::from_millis(1), refused: Duration::from_millis(1) };
 
     #[tokio::test]
     async fn an_open_port_that_closes_is_noticed() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut closed = Box::pin(closed(address, INTERVAL));
+        let mut closed = Box::pin(closed(address, 1, INTERVALS));
 
         // Servers close idle connections, which is no end.
         for _ in 0..3 {
@@ -154,12 +186,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_port_can_be_awaited_to_close_twice() {
+        let listen = |address: SocketAddr| async move { TcpListener::bind(address).await.unwrap() };
+        let mut listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await;
+        let address = listener.local_addr().unwrap();
+        let mut closed = Box::pin(closed(address, 2, INTERVALS));
+
+        for is_last in [false, true] {
+            tokio::select! {
+                () = &mut closed => panic!("the port has not closed twice"),
+                accepted = listener.accept() => drop(accepted.unwrap()),
+            }
+            drop(listener);
+            if is_last {
+                break;
+            }
+            let waited = timeout(Duration::from_millis(100), &mut closed).await;
+            waited.expect_err("the port has closed once");
+            listener = listen(address).await;
+        }
+        closed.await;
+    }
+
+    #[tokio::test]
     async fn a_port_that_was_never_open_proves_nothing() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
 
-        let waited = timeout(Duration::from_millis(100), closed(address, INTERVAL)).await;
+        let waited = timeout(Duration::from_millis(100), closed(address, 1, INTERVALS)).await;
         waited.expect_err("the port was never open");
     }
 

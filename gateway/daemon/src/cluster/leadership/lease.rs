@@ -1,6 +1,6 @@
 //! Takes part in the leader election, and labels the active pod.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use strait_kube::active::ActivePod;
@@ -14,6 +14,7 @@ use tracing::info;
 use super::LeaderTerm;
 use super::leader_process::LeaderProcess;
 use crate::config::address_of_one_host;
+use crate::election::pod_of;
 
 /// How long a new leader looks for its session often: kube-proxy leads the peer of a server to its pod within a second.
 const AWAITED: Duration = Duration::from_secs(5);
@@ -26,6 +27,8 @@ pub(super) struct PeerHeard {
     pub(super) path_mtu: watch::Receiver<Option<ProbedPathMtu>>,
     /// Whether the peer is expected at any moment.
     pub(super) awaits: watch::Sender<bool>,
+    /// The pod that has its session: the former leader, until this one has one.
+    pub(super) predecessor: watch::Sender<Option<IpAddr>>,
 }
 
 /// Takes part in the election until `end`, which says whether to wait for a successor then. Returns whether there is one.
@@ -71,7 +74,11 @@ pub(super) async fn run_election(
         let call = times.call();
         match (was, is) {
             (_, Role::Leader) if elector.holds() => {
-                labels.log(&flat(timeout(call, pod.claim(has_session)).await));
+                let claimed = flat(timeout(call, pod.claim(has_session)).await);
+                labels.log(&claimed);
+                if let Ok(predecessor) = claimed {
+                    peer.set_predecessor(predecessor);
+                }
             }
             // Another replica may have the label by now.
             (_, Role::Leader) => {}
@@ -88,9 +95,14 @@ pub(super) async fn run_election(
             Ok(()) = peer.heard.changed(), if is == Role::Leader && !has_session => {
                 has_session = true;
             }
-            holder = leader.ended() => {
-                info!(holder, "the process of the leader has ended");
-                elector.leader_has_ended(holder);
+            pod = leader.ended() => {
+                info!(pod, "the process of the leader has ended");
+                // The last process of the pod may be another holder than the one that was read.
+                elector.round().await;
+                if let Some(holder) = elector.leader().filter(|holder| pod_of(holder) == pod) {
+                    let holder = holder.to_owned();
+                    elector.leader_has_ended(holder);
+                }
             }
             needs_successor = &mut end => break needs_successor.unwrap_or_default(),
         }
@@ -110,10 +122,18 @@ impl PeerHeard {
     fn record(&self) -> PeerRecord {
         PeerRecord { endpoint: *self.heard.borrow(), path_mtu: *self.path_mtu.borrow() }
     }
+
+    fn set_predecessor(&self, predecessor: Option<IpAddr>) {
+        self.predecessor.send_if_modified(|known| {
+            let is_news = *known != predecessor;
+            *known = predecessor;
+            is_news
+        });
+    }
 }
 
 /// A timeout is a failed call.
-fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow::Result<()> {
+fn flat<T>(called: Result<kube::Result<T>, tokio::time::error::Elapsed>) -> anyhow::Result<T> {
     Ok(called??)
 }
 
@@ -256,10 +276,15 @@ mod tests {
         let elector = Elector::new(Election::new(client.clone(), &identity(), settings), TIMES);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
         let path_mtu = watch::channel(probed(name)).1;
-        let peer_heard = PeerHeard { heard, path_mtu, awaits: watch::Sender::default() };
+        let peer_heard = PeerHeard {
+            heard,
+            path_mtu,
+            awaits: watch::Sender::default(),
+            predecessor: watch::Sender::default(),
+        };
         let (end, ended) = oneshot::channel();
 
-        let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port });
+        let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port, ends: 1 });
         let leader = LeaderProcess::new(health);
 
         (spawn(run_election(elector, pod, has_led, term, peer_heard, leader, ended)), end)
