@@ -3,9 +3,10 @@
 import os
 import signal
 import time
+from dataclasses import replace
 
 from lab.shell import require, wait_until
-from lab.traffic import Pings
+from lab.traffic import Pings, Stream
 
 # Beyond this an outage is a fault; the figures of the table are lower.
 OUTAGE_MAX_S = 20
@@ -15,14 +16,15 @@ HAND_OVER_MAX_S = 1
 
 
 def outage_of(world, cluster, other, act, settle=1.0, name="pod"):
-    """What pings of a pod of `cluster` see while `act()` runs, and until they are answered again."""
+    """What pings and a TCP stream of a pod of `cluster` see while `act()` runs, and until pings are answered again."""
     pod, target = world.pod(cluster, name), world.target(cluster, other)
-    pings = Pings(pod, target)
+    pings, stream = Pings(pod, target), Stream(pod, world.pod(other), target)
     time.sleep(1)
     act()
     world.wait_for_pings()
     time.sleep(settle)
-    return pings.stop()
+    stream_gap_s = stream.stop()
+    return replace(pings.stop(), stream_gap_s=stream_gap_s)
 
 
 def brief(outage):

@@ -1,4 +1,4 @@
-"""Pings that record outages, and throughput by iperf3."""
+"""Pings and a TCP stream that record outages, and throughput by iperf3."""
 
 import json
 import re
@@ -6,23 +6,29 @@ import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab.shell import Failed, status
 
 INTERVAL_S = 0.02
 
+# A program, and the port at which it listens.
+STREAM_END, STREAM_PORT = Path(__file__).with_name("stream_end"), 5300
+
 
 @dataclass
 class Outage:
-    """What a series of pings has seen between its first and last answer."""
+    """What a series of pings has seen between its first and last answer, and a TCP stream meanwhile."""
 
     answered: int
     lost: int
     longest_gap_s: float
     errors: dict
+    stream_gap_s: float | None = None
 
     def __str__(self):
-        return f"{self.lost} of {self.answered + self.lost} lost, longest gap {self.longest_gap_s:.1f} s"
+        stream = "" if self.stream_gap_s is None else f", of a TCP stream {self.stream_gap_s:.1f} s"
+        return f"{self.lost} of {self.answered + self.lost} lost, longest gap {self.longest_gap_s:.1f} s{stream}"
 
 
 class Pings:
@@ -39,6 +45,30 @@ class Pings:
         self.process.wait(timeout=10)
         with open(self.output.name, errors="replace") as lines:
             return outage(lines)
+
+
+class Stream:
+    """TCP from a pod to `address` of the pod `remote`, with fifty writes a second, until `stop`."""
+
+    def __init__(self, pod, remote, address):
+        self.receiver = stream_end(remote, "receive", STREAM_PORT)
+        if self.receiver.stdout.readline() != "listening\n":
+            raise Failed(f"no TCP stream can be received: {self.receiver.stderr.read()}")
+        self.sender = stream_end(pod, "send", address, STREAM_PORT)
+
+    def stop(self):
+        """The longest gap in seconds."""
+        self.sender.terminate()
+        _, sender_error = self.sender.communicate(timeout=10)
+        gap, receiver_error = self.receiver.communicate(timeout=30)
+        if sender_error or receiver_error:
+            raise Failed(f"the TCP stream ended: {sender_error}{receiver_error}")
+        return float(gap)
+
+
+def stream_end(pod, *arguments):
+    return subprocess.Popen(pod.inside(STREAM_END, *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, start_new_session=True, text=True)
 
 
 def outage(lines):

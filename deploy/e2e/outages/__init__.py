@@ -1,7 +1,7 @@
 """How long pods do not reach each other when something dies: the table of OUTAGES.md.
 
-Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second.
-Each cell is a check, so `--only` selects cells. The others keep what was measured before.
+Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second,
+and of the longest gaps in a TCP stream with as many writes. Each cell is a check, so `--only` selects cells. The others keep what was measured before.
 """
 
 import json
@@ -154,7 +154,7 @@ def measure(column, name, event):
             outages.append(event(world))
             print(f"    {outages[-1]}", flush=True)
         world.outages.setdefault(column, {})[name] = outages
-        return in_words([[one.longest_gap_s, one.lost, bool(one.errors)] for one in outages])
+        return in_words([figures(one) for one in outages])
     return cell
 
 
@@ -170,7 +170,7 @@ def results(world, report):
     when = report.when_and_where()
     for column, events in world.outages.items():
         for name, outages in events.items():
-            seen = [[round(one.longest_gap_s, 3), one.lost, bool(one.errors)] for one in outages]
+            seen = [figures(one) for one in outages]
             cells.setdefault(column, {})[name] = {"measured": when, "outages": seen}
     (world.folder / MEASURED).write_text(json.dumps(cells, indent=1) + "\n")
 
@@ -192,13 +192,24 @@ def measurements(cells):
             for (column, times, when), count in counts.items()]
 
 
+def figures(outage):
+    """Gap in seconds, lost pings, whether there were ICMP errors, and gap of the TCP stream."""
+    return [round(outage.longest_gap_s, 3), outage.lost, bool(outage.errors), round(outage.stream_gap_s, 3)]
+
+
 def in_words(outages):
-    """Outages as gap in seconds, lost pings, and whether there were ICMP errors."""
+    """Outages as lists of figures."""
     if not outages:
         return "-"
-    if not any(lost for _, lost, _ in outages):
-        return "0 lost"
-    gaps = [gap for gap, _, _ in outages]
-    told = sum(has_errors for _, _, has_errors in outages)
-    errors = f"; ICMP errors in {told} of {len(outages)}" if told else ""
-    return f"**{statistics.median(gaps):.1f} s** ({min(gaps):.1f} to {max(gaps):.1f}){errors}"
+    gaps, losses, told, *stream_gaps = zip(*outages)
+    # Those before 2026-11-29 were without a stream.
+    stream = f"; TCP {in_seconds(*stream_gaps)}" if stream_gaps else ""
+    if not any(losses):
+        return f"0 lost{stream}"
+    errors = f"; ICMP errors in {sum(told)} of {len(outages)}" if any(told) else ""
+    return f"**{in_seconds(gaps)}**{stream}{errors}"
+
+
+def in_seconds(gaps):
+    """The median, the least and the most."""
+    return f"{statistics.median(gaps):.1f} s ({min(gaps):.1f} to {max(gaps):.1f})"
