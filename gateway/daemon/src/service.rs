@@ -251,7 +251,7 @@ impl Service {
                         self.reconfigure(wanted).await;
                     }
                     ClusterEvent::Predecessor(address) => {
-                        info!(%address, "datagrams of its sessions go on to the former leader");
+                        info!(%address, "datagrams of former sessions are relayed to the former leader");
                         // All replicas listen on the same port.
                         let predecessor = SocketAddr::new(address, self.config.listen_port);
                         self.gateway.relay(predecessor, RELAY);
