@@ -128,6 +128,8 @@ fn one_after_another(mode: Mode) {
     eprintln!("left: no replica forwards for {left:?}");
     assert!(left.is_zero(), "{left:?}");
     assert_eq!(active(&in_rome), ["three"]);
+    let relay = "datagrams of former sessions are relayed to the former leader";
+    assert!(in_rome.log("three").contains(relay));
     in_rome.wait_for("Connected");
 
     // No other replica can take its place.
