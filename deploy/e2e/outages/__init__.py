@@ -1,7 +1,8 @@
 """How long pods do not reach each other when something dies: the table of OUTAGES.md.
 
 Each event happens several times. A cell is the median of the longest gaps between two answers to fifty pings a second,
-and of the longest gaps in a TCP stream with as many writes. Each cell is a check, so `--only` selects cells. The others keep what was measured before.
+and of the longest gaps in a TCP stream with as many writes. Each cell is a check, so `--only` selects cells. The others
+keep what was measured before.
 """
 
 import json
@@ -204,14 +205,14 @@ def in_words(outages):
     if not outages:
         return "-"
     gaps, losses, told, *stream_gaps = zip(*outages)
-    # Those before 2026-11-29 were without a stream.
+    # The oldest were measured without a stream.
     stream = f"; TCP {in_seconds(*stream_gaps)}" if stream_gaps else ""
     if not any(losses):
         return f"0 lost{stream}"
+    errors = f"; ICMP errors in {sum(told)} of {len(outages)}" if any(told) else ""
     without = sum(lost == 0 for lost in losses)
     if 2 * without > len(outages):
-        return f"0 lost in {without} of {len(outages)}, **{max(gaps):.1f} s** at most{stream}"
-    errors = f"; ICMP errors in {sum(told)} of {len(outages)}" if any(told) else ""
+        return f"0 lost in {without} of {len(outages)}, **{max(gaps):.1f} s** at most{stream}{errors}"
     return f"**{in_seconds(gaps)}**{stream}{errors}"
 
 

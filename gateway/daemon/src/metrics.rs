@@ -152,21 +152,16 @@ impl Families<'_> {
             "Frames sealed (outbound) or opened (inbound) by a worker, because of backlog.",
             |side| side.worker_frames,
         )?;
-        let icmp_errors = ConstCounter::new(outbound.icmp_errors);
-        icmp_errors.encode(self.0.encode_descriptor(
+        self.counter(
             "strait_icmp_errors",
             "ICMP errors sent to the senders of dropped packets.",
-            None,
-            MetricType::Counter,
-        )?)?;
-
-        let relayed = ConstCounter::new(inbound.relayed);
-        relayed.encode(self.0.encode_descriptor(
+            outbound.icmp_errors,
+        )?;
+        self.counter(
             "strait_relayed_datagrams",
             "Datagrams passed on between the peer and the pod that was the active one before, after a change of leaders.",
-            None,
-            MetricType::Counter,
-        )?)?;
+            inbound.relayed,
+        )?;
 
         let drops = both.into_iter().flat_map(|(label, side)| {
             DropReason::ALL.into_iter().map(move |reason| {
@@ -288,6 +283,12 @@ impl Families<'_> {
         }
 
         Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let counter = ConstCounter::new(value);
+
+        counter.encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
     }
 
     fn gauges<'l, const N: usize, V: EncodeGaugeValue>(

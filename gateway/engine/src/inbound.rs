@@ -334,7 +334,7 @@ impl Inbound {
         let first = packets.packets().len();
         let opened = peer.tunnel.open(slot, run, received.stride, packets, now);
         if opened.authentic == 0 {
-            // What another gateway has the keys for seems forged here, or replayed.
+            // Data of the predecessor's sessions is not authentic here, or looks replayed.
             if !predecessor.relay(run, is_former, received, now, out, account) {
                 count_received();
                 count(account, peer, &opened);

@@ -388,9 +388,8 @@ impl Control {
         self.keyring.continue_after(epoch);
     }
 
-    /// Relays datagrams between the peer, which must be the only one, and `predecessor` until then: the gateway that led
-    /// before this one, at the address at which it receives datagrams. It may still have the sessions of the peer, and
-    /// get packets for it.
+    /// Relays datagrams between the only peer and `predecessor`, the gateway that led before this one, until the time
+    /// `until`. The predecessor may still have sessions with the peer, and get packets for it.
     pub fn relay(&self, predecessor: SocketAddr, until: Instant) {
         self.predecessor.set(predecessor, until);
     }

@@ -8,13 +8,12 @@
 //!   peer ◀─▶ this gateway ◀─▶ predecessor ◀─▶ nodes
 //! ```
 //!
-//! For the predecessor the peer has roamed to this gateway, so it needs nothing of this.
+//! For the predecessor the peer has roamed to this gateway, so it takes part without knowing.
 //!
 //! Only the predecessor has the keys of the sessions: nothing is authenticated here. So the relay serves one peer, takes
-//! datagrams with receiver indices of former processes alone
-//! ([`is_former`](strait_wg::ReceiverIndices::is_former)), sends what comes back to
-//! the source of the first of them, and ends after a few seconds. Both directions carry ciphertext that either end
-//! verifies. One datagram causes at most one other.
+//! datagrams with receiver indices of former processes alone ([`is_former`](strait_wg::ReceiverIndices::is_former)), sends
+//! what comes back to the source of the first of them, and ends after a few seconds. Peer and predecessor authenticate
+//! what they receive. One datagram causes at most one other.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

@@ -90,7 +90,7 @@ pub(crate) enum Leadership {
         candidacy: Candidacy,
         /// That of each replica, as all have the same flags.
         health_port: Option<u16>,
-        /// How many times the leader's process has to end before the Lease does.
+        /// How many ends of the leader's process free its Lease before it expires.
         ends: usize,
     },
     /// From when Liqo's gateway container tells it to start.
@@ -260,7 +260,7 @@ fn leadership(flags: &ClusterFlags, mode: Mode) -> Result<Leadership, UsageError
     if flags.election.leader_election.unwrap_or_default() {
         let candidacy = flags.election.candidacy(Some(&flags.interface))?;
         let health_port = flags.health_probe_bind_address.0.map(|address| address.port());
-        // The Service of a server follows the label in 1.5 s, as kube-proxy makes one change a second. Before that the
+        // The Service of a server follows the label in 1.0 to 1.5 s, as kube-proxy makes one change a second. Before that the
         // container runs again, unless it has ended before.
         let ends = if mode == Mode::Client { 1 } else { 2 };
         Ok(Leadership::Lease { candidacy, health_port, ends })

@@ -83,7 +83,8 @@ impl LeaderProcess {
         }
     }
 
-    /// Returns the pod whose process has ended, as many times as it takes. May be dropped and called again.
+    /// Returns the pod whose process has ended [as many times](HealthPort::ends) as it has to. May be dropped and called
+    /// again.
     pub(super) async fn ended(&mut self) -> String {
         while let Some(watched) = self.watching.join_next().await {
             if let Ok(pod) = watched {
@@ -96,7 +97,7 @@ impl LeaderProcess {
 }
 
 impl HealthPort {
-    /// Returns when this port of `pod` has closed as many times as it takes.
+    /// Returns when this port of `pod` has closed `ends` times.
     async fn ended(self, pod: &str) {
         let mut pace = paced(INTERVALS.open);
         let address = loop {
