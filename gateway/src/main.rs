@@ -10,9 +10,11 @@ mod operator;
 mod output;
 mod show;
 
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
@@ -20,6 +22,7 @@ use strait_daemon::admin::{Pages, Sources, StatusBoard};
 use strait_daemon::cluster::{self, ClusterSource};
 use strait_daemon::config::Config;
 use strait_daemon::flag_values::FlagValues;
+use strait_daemon::lock_file::LockFile;
 use strait_daemon::service::{CHECK, Replacement, Service, Sockets, Source, successor_answer};
 use strait_daemon::socket::{self, Listener};
 use strait_daemon::{device, explain, mtu, uapi};
@@ -39,6 +42,12 @@ use strait_peering::cli;
 use tracing::{debug, error, info, warn};
 
 use crate::args::{Args, Command, GatewayArgs};
+
+/// Attempts after the end of another process, of which the kernel closes sockets and device in any order.
+const ATTEMPTS: u32 = 200;
+
+/// The pause between two of them.
+const PAUSE: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
     strait_io::set_mmap_threshold();
@@ -130,6 +139,9 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         error!(%error, "nothing was taken over from the previous program: starting afresh");
         None
     });
+    let mut inherited = handover.as_mut().map(|handover| std::mem::take(&mut handover.descriptors));
+    let lock_file = if args.is_in_cluster() { args.cluster.lock_file() } else { None };
+    let lock = lock_file.map(|path| lock(path, inherited.as_mut())).transpose()?;
     let health = args.cluster.health_probe_bind_address.0;
     let flag_values = args.flag_values.clone();
     let Configured { start, config } = configure(args)?;
@@ -143,23 +155,56 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     };
     let mut addresses = vec![config.metrics_address, health];
     addresses.dedup();
-    let mut inherited = handover
-        .as_mut()
-        .map(|handover| std::mem::take(&mut handover.listeners))
-        .unwrap_or_default();
-    let admins: Vec<_> = addresses
-        .into_iter()
-        .flatten()
-        .map(|address| Admin::inherit_or_bind(address, &mut inherited))
-        .collect::<Result<_, _>>()?;
+    let mut inherited = inherited.unwrap_or_default();
+    let mut listen = || {
+        let addresses = addresses.iter().copied().flatten();
+        addresses
+            .map(|address| Admin::inherit_or_bind(address, &mut inherited))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let attempts = attempts(lock.as_ref());
+    let admins = runtime.block_on(repeated(attempts, &mut listen))?;
+    // If it is not free by then, it is not bound.
+    let is_free = || socket::is_free(&config).then_some(()).ok_or(());
+    let _ = runtime.block_on(repeated(attempts, is_free));
     // Those of other addresses are closed before anything else may bind them.
     drop(inherited);
     let socket = socket::open(&config)?;
 
-    let parts = Parts { admins, socket, log, flag_values, handover };
+    let parts = Parts { admins, socket, log, flag_values, handover, lock };
     runtime.block_on(serve(start, config, parts))?;
 
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the lock, or goes on with that of the predecessor, which is among what was `inherited`.
+fn lock(path: &Path, inherited: Option<&mut Vec<OwnedFd>>) -> Result<LockFile, UsageError> {
+    let locked = match inherited {
+        None => LockFile::lock(path),
+        Some(inherited) => LockFile::inherit(path, inherited),
+    };
+
+    locked.map_err(|error| UsageError::Wrong(format!("--lock-file {}: {error}", path.display())))
+}
+
+/// How many times to try what fails while another process has something open: once, unless that process has just ended.
+const fn attempts(lock: Option<&LockFile>) -> u32 {
+    match lock {
+        Some(lock) if lock.has_waited() => ATTEMPTS,
+        Some(_) | None => 1,
+    }
+}
+
+/// Tries this many times.
+async fn repeated<T, E>(attempts: u32, mut action: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 1..attempts {
+        if let Ok(done) = action() {
+            return Ok(done);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    action()
 }
 
 /// What the arguments of a gateway mean.
@@ -197,6 +242,8 @@ struct Parts {
     log: Log,
     flag_values: FlagValues,
     handover: Option<Handover>,
+    /// Held as long as the gateway runs.
+    lock: Option<LockFile>,
 }
 
 /// The source of a gateway's configuration.
@@ -206,7 +253,7 @@ enum Start {
 }
 
 async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result<()> {
-    let Parts { admins, socket, log, flag_values, handover } = parts;
+    let Parts { admins, socket, log, flag_values, handover, lock } = parts;
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     let underlay = netlink.underlay(config.endpoint_addresses().next()).await;
@@ -219,7 +266,10 @@ async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result
     let source_state =
         handover.as_ref().map(|handover| handover.source_state.clone()).unwrap_or_default();
     let (gateway, taken_over) = match handover {
-        None => (Gateway::start(&settings, &config.private_key)?, None),
+        None => {
+            let start = || Gateway::start(&settings, &config.private_key);
+            (repeated(attempts(lock.as_ref()), start).await?, None)
+        }
         Some(handover) => {
             let (gateway, taken_over) =
                 Gateway::take_over(handover, &settings, &config.private_key)?;
@@ -250,8 +300,11 @@ async fn serve(start: Start, mut config: Config, parts: Parts) -> anyhow::Result
         flag_values: Arc::new(flag_values),
     };
     let pages = Arc::new(Pages::new(sources));
-    let listeners = admins.iter().map(Admin::socket).collect::<Result<_, _>>();
-    let replacement = Replacement::new(listeners.context("cannot copy the admin socket")?);
+    let listeners = admins.iter().map(Admin::socket);
+    let duplicate = lock.iter().map(LockFile::duplicate);
+    let descriptors = listeners.chain(duplicate).collect::<Result<_, _>>();
+    let replacement =
+        Replacement::new(descriptors.context("cannot duplicate what a successor gets")?);
     for admin in admins {
         admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }

@@ -73,17 +73,6 @@ impl ActivePod {
         Ok(former.and_then(address))
     }
 
-    /// The address of the replica that runs in `pod`, if it is known.
-    ///
-    /// # Errors
-    ///
-    /// The error of the API server.
-    pub async fn address_of(&self, pod: &str) -> kube::Result<Option<IpAddr>> {
-        let replicas = self.replicas().await?;
-
-        Ok(replicas.iter().find(|it| it.name_any() == pod).and_then(address))
-    }
-
     /// Removes the label from this pod.
     ///
     /// # Errors

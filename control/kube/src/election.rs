@@ -7,8 +7,7 @@
 //!
 //! - A candidate takes a lease that is free, or that was seen not to change for its whole duration. Time in which the
 //!   API server could not be read does not count, as the holder could not renew either: an outage changes no leader.
-//!   The lease of a process that ran in the same place, as before a restart of its container, is free, and so is that of
-//!   a holder that is known to have ended.
+//!   The lease of a process that ran in the same place, as before a restart of its container, is free.
 //! - A leader that cannot renew stays the leader until it sees another holder. The label of its pod cannot change while
 //!   the API server is away, and packets go on. Labels and statuses are written only right after a renewal.
 //! - No clock of another machine is trusted: only changes of a lease count, not its timestamps. The next leader learns
@@ -80,8 +79,6 @@ pub struct Candidate {
     settings: Settings,
     role: Role,
     seen: Option<Seen>,
-    /// A holder that has ended.
-    ended: Option<String>,
     clock: LeaderClock,
 }
 
@@ -100,13 +97,7 @@ impl Candidate {
     /// On standby; has not read the lease yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            role: Role::Standby,
-            seen: None,
-            ended: None,
-            clock: LeaderClock::default(),
-        }
+        Self { settings, role: Role::Standby, seen: None, clock: LeaderClock::default() }
     }
 
     /// Whether this candidate leads, as far as it knows.
@@ -129,7 +120,7 @@ impl Candidate {
 
         let is_of_this_place =
             self.settings.place.as_ref().is_some_and(|place| holder.starts_with(place));
-        if is_of_this_place || self.ended.as_deref() == Some(holder) {
+        if is_of_this_place {
             return self.write(spec, now, wall);
         }
 
@@ -143,17 +134,6 @@ impl Candidate {
     pub fn written(&mut self) {
         self.role = Role::Leader;
         self.seen = None;
-    }
-
-    /// The candidate that leads, if it is another one and the lease was read.
-    #[must_use]
-    pub fn leader(&self) -> Option<&str> {
-        self.seen.as_ref()?.spec.holder_identity.as_deref()
-    }
-
-    /// The process called `holder` has ended, so its lease is free.
-    pub fn leader_has_ended(&mut self, holder: String) {
-        self.ended = Some(holder);
     }
 
     /// The API server could not be read or written.
@@ -272,17 +252,6 @@ impl Election {
     #[must_use]
     pub const fn role(&self) -> Role {
         self.candidate.role()
-    }
-
-    /// See [`Candidate::leader`].
-    #[must_use]
-    pub fn leader(&self) -> Option<&str> {
-        self.candidate.leader()
-    }
-
-    /// See [`Candidate::leader_has_ended`].
-    pub fn leader_has_ended(&mut self, holder: String) {
-        self.candidate.leader_has_ended(holder);
     }
 
     /// What the leader knew about the peer, as in the Lease when it was read last; a new leader learns from it what the

@@ -101,7 +101,7 @@ def api_servers_restarted(world):
 def restarted_without_api_server(world):
     away_s = 5
     # The pod of the server is new. The kubelet would wait ten seconds before it starts a container again.
-    process = world.gateway(*world.ways[1]).pid_of(0)
+    process = world.gateway(*world.ways[1]).forwarding[1]
 
     def kill():
         os.kill(process, signal.SIGKILL)

@@ -69,9 +69,10 @@ def killed(world, cluster, other):
 
 
 def kill(world, cluster, other, pod=None):
-    """Kills the process of `pod`, or of the active replica, and returns the pod when its container runs again."""
+    """Kills the process of `pod` that forwards, or of the active replica, and returns the pod when its container runs
+    again."""
     pod = pod or world.gateway(cluster, other)
-    os.kill(pod.pid_of(0), signal.SIGKILL)
+    os.kill(pod.forwarding[1], signal.SIGKILL)
     return wait_until("the container runs again", lambda: next(
         (again for again in gateways(cluster, other)
          if again.name == pod.name and again.restarts > pod.restarts and again.is_ready), None), pause=0.1)

@@ -3,10 +3,11 @@
 import ipaddress
 import json
 import time
+from pathlib import Path
 
 from lab import credentials, image
 from lab.node import LAN, Node, container_pid
-from lab.shell import run, wait_until
+from lab.shell import Failed, run, wait_until
 
 SERVICES = "10.96.0.0/12,fd00:10:96::/112"
 PODS = "10.244.0.0/16,fd00:10:244::/48"
@@ -282,6 +283,15 @@ class Pod:
         name = self.item["spec"]["containers"][number]["name"]
         status = next(one for one in self.item["status"]["containerStatuses"] if one["name"] == name)
         return container_pid(status["containerID"].removeprefix("containerd://"))
+
+    @property
+    def forwarding(self):
+        """Name and pid of the container of a gateway that forwards; another one is on standby."""
+        for number, container in enumerate(self.item["spec"]["containers"]):
+            pid = self.pid_of(number)
+            if any(name.read_text() == "outbound\n" for name in Path(f"/proc/{pid}/task").glob("*/comm")):
+                return container["name"], pid
+        raise Failed(f"no container of {self.name} forwards")
 
     def inside(self, *command):
         """The command line that runs a program of this machine in the network of the pod."""

@@ -43,12 +43,13 @@ def none_lost(outage):
     return str(outage)
 
 
-def killed(world, cluster, other, container=0):
-    """What pings from Rome see while the process of a gateway's container is killed, and until it runs again."""
+def killed(world, cluster, other, container=None):
+    """What pings from Rome see while the process of a gateway's container is killed, by default of that which forwards, and
+    until it runs again."""
     gateway = world.gateway(cluster, other)
 
     def kill():
-        os.kill(gateway.pid_of(container), signal.SIGKILL)
+        os.kill(gateway.forwarding[1] if container is None else gateway.pid_of(container), signal.SIGKILL)
         wait_until("the container runs again",
                    lambda: (again := world.gateway(cluster, other)).restarts > gateway.restarts and again.is_ready)
     outage = outage_of(world, *world.ways[0], kill)

@@ -70,16 +70,18 @@ def replaced_in_place(side):
         cluster, other = world.ways[0]
         pod, target = world.pod(cluster), world.target(cluster, other)
         gateway = world.gateway(*side(world))
+        container, pid = gateway.forwarding
 
         def replacements():
-            return gateway.cluster.kubectl("--namespace", gateway.namespace, "logs", gateway.name).count(TOOK_OVER)
+            logs = ["logs", gateway.name, "--container", container]
+            return gateway.cluster.kubectl("--namespace", gateway.namespace, *logs).count(TOOK_OVER)
 
         def act():
             before = replacements()
             with ThreadPoolExecutor() as pool:
                 load = pool.submit(throughput, pod, target, LOAD_S)
                 time.sleep(2)
-                os.kill(gateway.pid, signal.SIGUSR2)
+                os.kill(pid, signal.SIGUSR2)
                 wait_until("the process runs its binary again", lambda: replacements() > before)
                 load.result()
         return outage_of(world, cluster, other, act)

@@ -110,11 +110,6 @@ impl ElectionFlags {
     }
 }
 
-/// The pod of a holder of the Lease. Names of pods contain no underscore.
-pub(crate) fn pod_of(holder: &str) -> &str {
-    holder.split_once('_').map_or(holder, |(pod, _)| pod)
-}
-
 /// Identifies the interface of this name in the network namespace of this process, since the machine was started.
 fn place(interface: &str) -> Option<u64> {
     let boot = only_line(Path::new("/proc/sys/kernel/random/boot_id"))?;
@@ -156,7 +151,6 @@ mod tests {
         let [first, restarted] = [settings(Some("liqo-tunnel")), settings(Some("liqo-tunnel"))];
         assert_ne!(first.holder, restarted.holder);
         assert!(first.holder.starts_with(restarted.place.as_ref().unwrap()), "{first:?}");
-        assert_eq!(pod_of(&first.holder), "gw-1");
         let other = settings(Some("strait0"));
         assert!(!first.holder.starts_with(other.place.as_ref().unwrap()), "{other:?}");
         let operator = settings(None);

@@ -17,6 +17,7 @@ pub mod election;
 pub mod explain;
 pub mod flag_values;
 mod forwarding;
+pub mod lock_file;
 mod metrics;
 pub mod mtu;
 mod own_key;

@@ -130,6 +130,12 @@ pub fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
     allow_default_failure(bind(&path), &config.admin_socket)
 }
 
+/// Whether no other process listens on the socket of `config`.
+#[must_use]
+pub fn is_free(config: &Config) -> bool {
+    config.admin_socket_path().is_none_or(|path| listener::check_free(&path).is_ok())
+}
+
 fn bind(path: &Path) -> Result<Listener, SocketError> {
     let path = path.to_owned();
 

@@ -88,16 +88,16 @@ pub struct ControlState<'a> {
     pub grown_mtu: Option<u16>,
     /// What the source of the configuration wants its successor to know.
     pub source_state: &'a str,
-    /// Sockets that listen, for the admin port.
-    pub listeners: Vec<BorrowedFd<'a>>,
+    /// What it has open itself: the sockets of the admin port, and the lock file.
+    pub descriptors: Vec<BorrowedFd<'a>>,
 }
 
 /// What the predecessor of this process has handed over.
 #[derive(Debug)]
 pub struct Handover {
     received: Received,
-    /// The sockets that listened at the admin port.
-    pub listeners: Vec<OwnedFd>,
+    /// What the control loop had open: the sockets of the admin port, and the lock file.
+    pub descriptors: Vec<OwnedFd>,
     /// What the source of the configuration wanted its successor to know.
     pub source_state: String,
 }
@@ -146,9 +146,9 @@ impl Handover {
         let source_state =
             str::from_utf8(source_state).map_err(|_| HandoverError::Invalid("text"))?.to_owned();
         let count = received.descriptors.len().min(count);
-        let listeners = received.descriptors.drain(..count).collect();
+        let descriptors = received.descriptors.drain(..count).collect();
 
-        Ok(Some(Self { received, listeners, source_state }))
+        Ok(Some(Self { received, descriptors, source_state }))
     }
 }
 
@@ -197,7 +197,7 @@ impl Gateway {
         let base = self.environment.epoch.base();
         let udp = self.shared.udp.load();
         let mut out = Writer::new(base);
-        out.u8(u8::try_from(state.listeners.len()).unwrap_or(u8::MAX));
+        out.u8(u8::try_from(state.descriptors.len()).unwrap_or(u8::MAX));
         out.bytes(state.source_state.as_bytes());
         out.instant(paused_at);
         out.u64(self.flow_seed);
@@ -206,7 +206,7 @@ impl Gateway {
         out.duration(since_1970);
         engine.write(&mut out);
         out.u16(self.settings.listen_port);
-        let mut descriptors = state.listeners.clone();
+        let mut descriptors = state.descriptors.clone();
         descriptors.extend(udp.export(&mut out));
         let interface = match &self.settings.edge {
             EdgeSettings::Device(interface) => interface,

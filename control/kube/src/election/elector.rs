@@ -82,17 +82,6 @@ impl Elector {
         self.holds
     }
 
-    /// See [`Candidate::leader`](super::Candidate::leader).
-    #[must_use]
-    pub fn leader(&self) -> Option<&str> {
-        self.election.leader()
-    }
-
-    /// See [`Candidate::leader_has_ended`](super::Candidate::leader_has_ended).
-    pub fn leader_has_ended(&mut self, holder: String) {
-        self.election.leader_has_ended(holder);
-    }
-
     /// See [`Election::record_of_leader`].
     #[must_use]
     pub const fn record_of_leader(&self) -> PeerRecord {

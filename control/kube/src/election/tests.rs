@@ -97,26 +97,6 @@ fn a_restarted_leader_takes_its_lease_at_once() {
 }
 
 #[test]
-fn the_lease_of_an_ended_holder_is_free() {
-    let (mut first, mut second, mut third) = (candidate("a"), candidate("b"), candidate("c"));
-    let mut world = World::new();
-    world.try_acquire(&mut first);
-    assert_eq!(second.leader(), None, "it has not read the lease");
-    for standby in [&mut second, &mut third] {
-        assert_eq!(world.try_acquire(standby), Role::Standby);
-        assert_eq!(standby.leader(), Some("a"));
-        standby.leader_has_ended("a".to_owned());
-    }
-
-    assert_eq!(world.try_acquire(&mut second), Role::Leader);
-    assert_eq!(second.leader(), None, "it leads itself");
-    assert!(second.clock.continue_after(world.now, world.wall()).is_some());
-    // Another holder is not the one that has ended.
-    assert_eq!(world.try_acquire(&mut third), Role::Standby);
-    assert_eq!(third.leader(), Some("b"));
-}
-
-#[test]
 fn lease_durations_are_rounded_up() {
     for (requested, promised) in [(400, 1), (1_000, 1), (1_001, 2), (1_900, 2), (15_000, 15)] {
         let lease_duration = Duration::from_millis(requested);

@@ -25,6 +25,15 @@ app.kubernetes.io/part-of: strait
 app.kubernetes.io/name: strait-operator
 {{- end }}
 
+{{/* Volumes, or where they are mounted, without the device node of TUN. */}}
+{{- define "strait.withoutTun" -}}
+{{- range . }}
+{{- if ne .name "tun" }}
+- {{ toYaml . | nindent 2 | trim }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Ports of the API server, for the egress of a NetworkPolicy. */}}
 {{- define "strait.apiServerPorts" -}}
 {{- range .Values.networkPolicy.apiServerPorts }}

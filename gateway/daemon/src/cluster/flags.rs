@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -230,6 +230,10 @@ pub struct ClusterFlags {
     /// File that keeps the peers, so that a restarted gateway forwards before the API server answers
     #[arg(long, env = "STRAIT_STATE_FILE", value_name = "PATH")]
     pub(crate) state_file: Option<PathBuf>,
+    /// File that the gateway locks while it runs; of several processes with the same file, the others are on standby until
+    /// it ends
+    #[arg(long, env = "STRAIT_LOCK_FILE", value_name = "PATH")]
+    pub(crate) lock_file: Option<PathBuf>,
     /// Implementation of the WireGuard protocol: native (Strait's own) or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub(crate) engine: Engine,
@@ -250,6 +254,14 @@ pub struct ClusterFlags {
         default_value = "/ipc/leader.sock"
     )]
     pub(crate) ipc_socket: PathBuf,
+}
+
+impl ClusterFlags {
+    /// The file that a running gateway locks.
+    #[must_use]
+    pub fn lock_file(&self) -> Option<&Path> {
+        self.lock_file.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
 }
 
 /// The state of one offload.

@@ -1,7 +1,6 @@
 //! Decides when this replica is the leader.
 
 mod guest;
-mod leader_process;
 mod lease;
 
 use std::future::pending;
@@ -15,7 +14,6 @@ use strait_kube::election::{Election, Elector, ProbedPathMtu};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use self::leader_process::{HealthPort, LeaderProcess};
 use self::lease::PeerHeard;
 use super::settings::Leadership;
 use crate::election::Candidacy;
@@ -61,23 +59,14 @@ impl LeadershipTask {
         let mut end = None;
         match leadership.clone() {
             Leadership::Always => {}
-            Leadership::Lease {
-                candidacy: Candidacy { settings, times, pod },
-                health_port,
-                ends,
-            } => {
+            Leadership::Lease(Candidacy { settings, times, pod }) => {
                 let election = Election::new(client.clone(), identity, settings);
                 let elector = Elector::new(election, times);
                 let pod = ActivePod::new(client.clone(), identity, pod);
-                let health =
-                    health_port.map(|port| HealthPort { replicas: pod.clone(), port, ends });
-                let leader = LeaderProcess::new(health);
                 let (sender, ended) = oneshot::channel();
                 let peer_heard =
                     PeerHeard { heard: last_heard, path_mtu: last_path_mtu, awaits, predecessor };
-                task.spawn(lease::run_election(
-                    elector, pod, has_led, term, peer_heard, leader, ended,
-                ));
+                task.spawn(lease::run_election(elector, pod, has_led, term, peer_heard, ended));
                 end = Some(sender);
             }
             Leadership::OtherContainer { socket, guest } => {

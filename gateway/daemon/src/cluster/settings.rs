@@ -86,13 +86,7 @@ pub(crate) enum Leadership {
     /// Always: it is the only replica.
     Always,
     /// While it holds the Lease.
-    Lease {
-        candidacy: Candidacy,
-        /// That of each replica, as all have the same flags.
-        health_port: Option<u16>,
-        /// How many ends of the leader's process free its Lease before it expires.
-        ends: usize,
-    },
+    Lease(Candidacy),
     /// From when Liqo's gateway container tells it to start.
     OtherContainer {
         socket: PathBuf,
@@ -197,7 +191,7 @@ impl Settings {
         let leadership = if replaces_container {
             leadership_of_other_container(flags)
         } else {
-            leadership(flags, identity.mode)?
+            leadership(flags)?
         };
 
         Ok((
@@ -256,14 +250,9 @@ fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
     }
 }
 
-fn leadership(flags: &ClusterFlags, mode: Mode) -> Result<Leadership, UsageError> {
+fn leadership(flags: &ClusterFlags) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
-        let candidacy = flags.election.candidacy(Some(&flags.interface))?;
-        let health_port = flags.health_probe_bind_address.0.map(|address| address.port());
-        // The Service of a server follows the label in 1.0 to 1.5 s, as kube-proxy makes one change a second. Before that the
-        // container runs again, unless it has ended before.
-        let ends = if mode == Mode::Client { 1 } else { 2 };
-        Ok(Leadership::Lease { candidacy, health_port, ends })
+        Ok(Leadership::Lease(flags.election.candidacy(Some(&flags.interface))?))
     } else {
         Ok(Leadership::Always)
     }
@@ -515,7 +504,7 @@ mod tests {
                 .map(|(settings, _)| settings.leadership)
         };
         let [candidacy, again] = [(); 2].map(|()| match leadership(&[]) {
-            Ok(Leadership::Lease { candidacy, .. }) => candidacy,
+            Ok(Leadership::Lease(candidacy)) => candidacy,
             _ => panic!("no election"),
         });
 
@@ -525,19 +514,6 @@ mod tests {
         assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
         let error = leadership(&["--leader-election-lease-duration=9s"]).unwrap_err();
         assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
-    }
-
-    #[test]
-    fn standby_servers_await_a_second_end() {
-        for (mode, awaited) in [("--mode=server", 2), ("--mode=client", 1)] {
-            let election = ["--leader-election", "--pod-name=gw-1", "--endpoint-address=192.0.2.7"];
-            let health = "--health-probe-bind-address=:8085";
-            let (settings, _) = read(&[&SERVER[..4], &election, &[mode, health]].concat()).unwrap();
-            let Leadership::Lease { health_port, ends, .. } = settings.leadership else {
-                panic!("no election")
-            };
-            assert_eq!((health_port, ends), (Some(8085), awaited), "{mode}");
-        }
     }
 
     #[test]

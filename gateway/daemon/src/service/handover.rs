@@ -94,7 +94,7 @@ impl Service {
             interface: &self.config.interface,
             mtu_bytes: self.mtu_bytes,
             grown_mtu: self.grown_mtu,
-            listeners: self.replacement.listeners(),
+            descriptors: self.replacement.descriptors(),
         };
         let failure = self.gateway.hand_over(&state, &self.replacement.successor);
         if failure.has_ended_forwarding() {

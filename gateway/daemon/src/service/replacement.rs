@@ -36,22 +36,22 @@ const ANSWER_MAX: u64 = 4096;
 #[derive(Debug)]
 pub struct Replacement {
     pub(super) successor: Successor,
-    listeners: Vec<OwnedFd>,
+    descriptors: Vec<OwnedFd>,
     check: BackgroundReader<Result<(), String>>,
 }
 
 impl Replacement {
     /// By the program of this process, found as at its start: a link that leads to another file by then is followed.
-    /// `listeners` are the sockets of the admin port.
+    /// `descriptors` are the sockets of the admin port, and the lock file: the successor goes on with them.
     #[must_use]
-    pub fn new(listeners: Vec<OwnedFd>) -> Self {
+    pub fn new(descriptors: Vec<OwnedFd>) -> Self {
         let arguments: Vec<_> = std::env::args_os().collect();
         let name = arguments.first().cloned().unwrap_or_default();
         let program = program(&name, std::env::current_exe().ok());
 
         Self {
             successor: Successor { program, arguments },
-            listeners,
+            descriptors,
             check: BackgroundReader::new(CHECK_MAX + Duration::from_secs(1)),
         }
     }
@@ -75,8 +75,8 @@ impl Replacement {
         }
     }
 
-    pub(super) fn listeners(&self) -> Vec<BorrowedFd<'_>> {
-        self.listeners.iter().map(OwnedFd::as_fd).collect()
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.descriptors.iter().map(OwnedFd::as_fd).collect()
     }
 }
 

@@ -133,7 +133,7 @@ fn finish(unfinished: &Path, path: &Path, socket: Socket) -> io::Result<Listener
     Ok(Listener { listener: OwnedFd::from(socket).into(), file })
 }
 
-fn check_free(path: &Path) -> Result<(), BindError> {
+pub(super) fn check_free(path: &Path) -> Result<(), BindError> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };

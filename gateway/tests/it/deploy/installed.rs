@@ -21,12 +21,12 @@ const CLUSTER_ID: &str = "configmap/liqo-clusterid-configmap";
 const CHART_NAMESPACE: &str = "network";
 
 /// What a gateway takes of Pod Security, in its own words.
-const BASELINE: &str = "violates PodSecurity \"baseline:latest\": non-default capabilities (container \
-                        \"strait\" must not include \"NET_ADMIN\" in securityContext.capabilities.add), \
+const BASELINE: &str = "violates PodSecurity \"baseline:latest\": non-default capabilities (containers \
+                        \"strait\", \"standby\" must not include \"NET_ADMIN\" in securityContext.capabilities.add), \
                         hostPath volumes (volume \"tun\")";
 const RESTRICTED: &str = "Warning: would violate PodSecurity \"restricted:latest\": unrestricted \
-                          capabilities (container \"strait\" must not include \"NET_ADMIN\" in \
-                          securityContext.capabilities.add), restricted volume types (volume \"tun\" \
+                          capabilities (containers \"strait\", \"standby\" must not include \
+                          \"NET_ADMIN\" in securityContext.capabilities.add), restricted volume types (volume \"tun\" \
                           uses restricted volume type \"hostPath\")\n";
 
 #[tokio::test]

@@ -73,6 +73,7 @@ fn values() -> Value {
     let mut gateways = of_pods.clone();
     gateways["replicas"] = json!(3);
     gateways["edge"] = json!("overlay");
+    gateways["standbyContainer"] = json!(false);
     let mut operator = of_pods;
     operator["replicas"] = json!(3);
     operator["podDisruptionBudget"] = json!({"enabled": true, "maxUnavailable": "50%"});
@@ -137,7 +138,7 @@ fn effects() -> Vec<Effect> {
     };
 
     // Behind their own flags, and the operator's pools.
-    for ((kind, name, pod), flags) in [(operator, 6), (server, 19), (client, 20), (node, 4)] {
+    for ((kind, name, pod), flags) in [(operator, 6), (server, 20), (client, 21), (node, 4)] {
         let mut effect = |rest: &str, wanted| effect(kind, name, &format!("{pod}{rest}"), wanted);
         effect("/spec/containers/0/image", json!("registry.test/strait:1.2.3"));
         effect("/spec/containers/0/imagePullPolicy", json!("Always"));
@@ -201,6 +202,39 @@ fn effects() -> Vec<Effect> {
     effect("ConfigMap", "strait-dashboard", "/metadata/annotations/folder", json!("Network"));
 
     effects
+}
+
+#[test]
+fn the_standby_container_equals_the_first_one() {
+    let Some(tools) = Tools::find() else { return };
+    let common = ["--set=gateways.replicas=2", "--set=gateways.resources.limits.memory=1Gi"];
+
+    for (edge, standby, count) in
+        [("device", "true", 2), ("overlay", "true", 2), ("device", "false", 1)]
+    {
+        let edge = format!("--set=gateways.edge={edge}");
+        let standby = format!("--set=gateways.standbyContainer={standby}");
+        let rendered = tools.chart("liqo", &[&common[..], &[&edge, &standby]].concat());
+        for (kind, name) in [
+            ("WgGatewayServerTemplate", "wireguard-server"),
+            ("WgGatewayClientTemplate", "wireguard-client"),
+        ] {
+            let pod = "/spec/template/spec/deployment/spec/template/spec/containers";
+            let containers = rendered[&id(kind, "liqo", name)].pointer(pod).unwrap();
+            let mut containers = containers.as_array().unwrap().clone();
+            assert_eq!(containers.len(), count, "{edge} {standby}");
+            for container in &mut containers {
+                let container = container.as_object_mut().unwrap();
+                // A name of a port is one of the pod.
+                container.remove("ports");
+                container.remove("name");
+                for probe in ["readinessProbe", "livenessProbe"] {
+                    container[probe]["httpGet"]["port"] = json!("healthz or 8085");
+                }
+            }
+            assert_eq!(containers.first(), containers.last(), "{edge} {name}");
+        }
+    }
 }
 
 #[test]

@@ -284,6 +284,56 @@ fn a_saved_state_forwards_without_an_api_server() {
     peering.finish();
 }
 
+#[test]
+fn a_process_on_standby_replaces_a_killed_one() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let folder = peering.in_milan.folder().to_owned();
+    let mut arguments = alone(peering.rome(), Mode::Server);
+    arguments.push(format!("--state-file={}", folder.join("state.json").display()));
+    arguments.push(format!("--lock-file={}", folder.join("lock").display()));
+    peering.in_milan.stop("gateway");
+    peering.in_milan.start("gateway", &arguments);
+    wait_for_ping(&peering.rome().pod, peering.target());
+    start_on_standby(&mut peering, "standby", &arguments);
+    let ends = "the other process has ended";
+
+    // Its successor goes on with the lock.
+    assert_replaced(&peering);
+    assert!(!peering.in_milan.log("standby").contains(ends));
+
+    for [killed, successor] in [["gateway", "standby"], ["standby", "gateway"]] {
+        let process = peering.in_milan.take(killed);
+        let interval = Duration::from_millis(10);
+        let ping = Ping { interval, ..Ping::new(peering.target(), 300) };
+        let pinging = peering.rome().pod.spawn(move || ping.run_here()).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        drop(process);
+        let report = pinging.join().unwrap().unwrap();
+
+        let gap = interval * u32::try_from(report.unanswered.len()).unwrap();
+        eprintln!("no process forwards for {gap:?}");
+        assert!(gap < Duration::from_secs(1), "{report:?}");
+        assert!(peering.in_milan.log(successor).contains(ends));
+        start_on_standby(&mut peering, killed, &arguments);
+    }
+
+    peering.in_milan.kill("standby");
+    peering.assert_traffic();
+    peering.finish();
+}
+
+/// In Milan, beside a process that runs.
+fn start_on_standby(peering: &mut Peering, name: &'static str, arguments: &[String]) {
+    peering.in_milan.start(name, arguments);
+    let log = || peering.in_milan.log(name);
+    wait_until("it is on standby", PATIENCE, || Ok(log().contains("on standby until"))).unwrap();
+}
+
 /// The peers of Milan's gateway are handed over with their sessions.
 fn assert_replaced(peering: &Peering) {
     let target = peering.target();

@@ -9,12 +9,9 @@ use strait_kube::repeated_failure::RepeatedFailure;
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::info;
 
 use super::LeaderTerm;
-use super::leader_process::LeaderProcess;
 use crate::config::address_of_one_host;
-use crate::election::pod_of;
 
 /// How long a new leader looks for its session often: kube-proxy leads the peer of a server to its pod within a second.
 const AWAITED: Duration = Duration::from_secs(5);
@@ -41,7 +38,6 @@ pub(super) async fn run_election(
     has_led: bool,
     term: watch::Sender<Option<LeaderTerm>>,
     mut peer: PeerHeard,
-    mut leader: LeaderProcess,
     mut end: oneshot::Receiver<bool>,
 ) -> bool {
     let times = elector.times();
@@ -88,21 +84,11 @@ pub(super) async fn run_election(
             (Role::Standby, Role::Standby) => labels.log(&anyhow::Ok(())),
         }
         was = is;
-        leader.follow(elector.leader());
 
         select! {
             () = sleep(times.retry_period) => {}
             Ok(()) = peer.heard.changed(), if is == Role::Leader && !has_session => {
                 has_session = true;
-            }
-            pod = leader.ended() => {
-                info!(pod, "the process of the leader has ended");
-                // The last process of the pod may be another holder than the one that was read.
-                elector.round().await;
-                if let Some(holder) = elector.leader().filter(|holder| pod_of(holder) == pod) {
-                    let holder = holder.to_owned();
-                    elector.leader_has_ended(holder);
-                }
             }
             needs_successor = &mut end => break needs_successor.unwrap_or_default(),
         }
@@ -140,7 +126,6 @@ fn flat<T>(called: Result<kube::Result<T>, tokio::time::error::Elapsed>) -> anyh
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::net::Ipv4Addr;
     use std::sync::{Arc, Mutex};
 
     use http::{Method, Request, Response, StatusCode};
@@ -151,12 +136,10 @@ mod tests {
     use strait_api::identity::{Identity, Mode};
     use strait_api::labels::{ACTIVE, HAS_SESSION};
     use strait_kube::election::{Election, Settings, Times};
-    use tokio::net::TcpListener;
     use tokio::spawn;
     use tokio::task::JoinHandle;
     use tower::service_fn;
 
-    use super::super::leader_process::HealthPort;
     use super::*;
 
     const TIMES: Times =
@@ -233,7 +216,7 @@ mod tests {
     }
 
     fn pods() -> Vec<u8> {
-        let pod = json!({"metadata": {"name": "gw-1"}, "status": {"podIP": Ipv4Addr::LOCALHOST}});
+        let pod = json!({"metadata": {"name": "gw-1"}});
         let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]});
 
         list.to_string().into_bytes()
@@ -256,13 +239,12 @@ mod tests {
         term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<bool>) {
-        replica_that(false, None, client, name, term, heard)
+        replica_that(false, client, name, term, heard)
     }
 
-    /// The same, if it `has_led` before it restarted, and watches the `health_port` of the leader.
+    /// The same, if it `has_led` before it restarted.
     fn replica_that(
         has_led: bool,
-        health_port: Option<u16>,
         client: &Client,
         name: &str,
         term: watch::Sender<Option<LeaderTerm>>,
@@ -284,10 +266,7 @@ mod tests {
         };
         let (end, ended) = oneshot::channel();
 
-        let health = health_port.map(|port| HealthPort { replicas: pod.clone(), port, ends: 1 });
-        let leader = LeaderProcess::new(health);
-
-        (spawn(run_election(elector, pod, has_led, term, peer_heard, leader, ended)), end)
+        (spawn(run_election(elector, pod, has_led, term, peer_heard, ended)), end)
     }
 
     /// What the replica called `name` knows of the path.
@@ -358,29 +337,6 @@ mod tests {
         }
     }
 
-    /// Long before the Lease expires.
-    #[tokio::test]
-    async fn a_closed_health_port_ends_a_term() {
-        let client = server(watch::Sender::default());
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (term, mut reported_term) = watch::channel(None);
-        let (_hears, heard) = watch::channel(None);
-        let (leader, _end) = replica(&client, "gw-1", term, heard.clone());
-        reported_term.wait_for(Option::is_some).await.unwrap();
-
-        let (term, mut reported_term) = watch::channel(None);
-        let (standby, end) = replica_that(false, Some(port), &client, "gw-2", term, heard);
-        let (connection, _) = listener.accept().await.unwrap();
-        assert!(reported_term.borrow().is_none());
-        leader.abort();
-        drop((connection, listener));
-
-        reported_term.wait_for(Option::is_some).await.unwrap();
-        end.send(false).unwrap();
-        standby.await.unwrap();
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_lease_hands_on_what_is_known() {
         let client = server(watch::Sender::default());
@@ -436,7 +392,7 @@ mod tests {
             let client = Client::new(service_fn(refuse), "tenant");
             let (term, reported_term) = watch::channel(None);
             let (_hears, heard) = watch::channel(None);
-            let (role, end) = replica_that(has_led, None, &client, "gw-1", term, heard);
+            let (role, end) = replica_that(has_led, &client, "gw-1", term, heard);
             requests.wait_for(|count| *count >= 10).await.unwrap();
             assert_eq!(reported_term.borrow().is_some(), has_led);
             end.send(true).unwrap();
