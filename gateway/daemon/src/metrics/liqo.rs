@@ -1,7 +1,7 @@
 //! The metrics of Liqo's gateway under their own names, labels and help texts.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -90,9 +90,10 @@ impl Liqo {
         if nodes.tunnels.is_empty() {
             return Ok(());
         }
+        let counted: &HashMap<_, _> = &traffic.iter().map(|node| (node.address, node)).collect();
         let bytes = |read: fn(&NodeTraffic) -> u64| {
             nodes.tunnels.iter().filter_map(move |tunnel| {
-                let counted = traffic.iter().find(|node| Some(node.address) == tunnel.address)?;
+                let counted = counted.get(&tunnel.address?)?;
                 Some((node_labels(nodes, &tunnel.node, &tunnel.fabric), read(counted)))
             })
         };
