@@ -11,9 +11,9 @@ SECONDS = 4
 def pods_ping(world):
     found = []
     for cluster, other in world.ways:
-        pings = Pings(world.pod(cluster), world.target(cluster, other))
-        ping(world.pod(cluster), world.target(cluster, other), count=10)
-        outage = pings.stop()
+        with Pings(world.pod(cluster), world.target(cluster, other)) as pings:
+            ping(world.pod(cluster), world.target(cluster, other), count=10)
+            outage = pings.stop()
         require(outage.lost == 0 and not outage.errors, f"{cluster.name}: {outage} {outage.errors}")
         found.append(f"{cluster.name} {outage.answered} of {outage.answered}")
     return ", ".join(found)
@@ -28,9 +28,9 @@ def not_redirected(world):
         run(*pod.inside("sysctl", "--quiet", "--write", *accepts))
         route = pod.inside("ip", "route", "get", target)
         before = run(*route)
-        pings = Pings(pod, target)
-        ping(pod, target, count=10)
-        outage = pings.stop()
+        with Pings(pod, target) as pings:
+            ping(pod, target, count=10)
+            outage = pings.stop()
         require(not outage.errors and run(*route) == before, f"{cluster.name}: {outage.errors} {run(*route)}")
     return "2 of 2 pods keep their route"
 

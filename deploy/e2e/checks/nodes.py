@@ -32,13 +32,13 @@ def vxlan(world):
     rome = world.rome
     node = rome.nodes[1]
     pod, target = world.pod(rome, f"pod-{node.name}"), world.target(rome, world.milan)
-    pings = Pings(pod, target)
-    rome.helm("upgrade", "strait", CHART, "--namespace", "liqo", "--reset-then-reuse-values",
-              "--set", "nodes.extraArgs={--vxlan=always}")
-    rome.wait_for_rollout("liqo", "daemonset/strait-node")
-    wait_until("the route uses VXLAN", lambda: "strait-vxlan" in route(node, target))
-    time.sleep(2)
-    outage = brief(pings.stop())
+    with Pings(pod, target) as pings:
+        rome.helm("upgrade", "strait", CHART, "--namespace", "liqo", "--reset-then-reuse-values",
+                  "--set", "nodes.extraArgs={--vxlan=always}")
+        rome.wait_for_rollout("liqo", "daemonset/strait-node")
+        wait_until("the route uses VXLAN", lambda: "strait-vxlan" in route(node, target))
+        time.sleep(2)
+        outage = brief(pings.stop())
     return f"{outage}; {throughput(pod, target, 4):.0f} Mb/s by {route(node, target)}"
 
 
@@ -52,17 +52,17 @@ def route(node, target):
 @check("another key costs no packet", is_quick=False)
 def another_key(world):
     rome, milan = world.ways[0]
-    pings = Pings(world.pod(rome), world.target(rome, milan))
-    start = time.monotonic()
-    before = public_key(milan)
-    private = run(world.binary, "key", "generate")
-    public = run(world.binary, "key", "public", "/dev/stdin", stdin=private)
-    patch = json.dumps({"data": {"privateKey": private, "publicKey": public}})
-    rome.kubectl("--namespace", tenant(milan), "patch", "secret", "gw-milan", "--type=merge", f"--patch={patch}")
-    world.network("connect", "--gw-server-service-type", "NodePort", "--wait")
-    wait_until("Milan has the new key", lambda: public_key(milan) != before)
-    time.sleep(GRACE_S + 10 - (time.monotonic() - start))
-    outage = pings.stop()
+    with Pings(world.pod(rome), world.target(rome, milan)) as pings:
+        start = time.monotonic()
+        before = public_key(milan)
+        private = run(world.binary, "key", "generate")
+        public = run(world.binary, "key", "public", "/dev/stdin", stdin=private)
+        patch = json.dumps({"data": {"privateKey": private, "publicKey": public}})
+        rome.kubectl("--namespace", tenant(milan), "patch", "secret", "gw-milan", "--type=merge", f"--patch={patch}")
+        world.network("connect", "--gw-server-service-type", "NodePort", "--wait")
+        wait_until("Milan has the new key", lambda: public_key(milan) != before)
+        time.sleep(GRACE_S + 10 - (time.monotonic() - start))
+        outage = pings.stop()
     require(outage.lost == 0, str(outage))
     return f"{outage} in {time.monotonic() - start:.0f} s"
 

@@ -108,7 +108,9 @@ class Node:
             Path(__file__).with_name("node-init"), self.folder, self.name, self.addresses[0],
         ]
         with open(self.log("init"), "w") as log:
-            self.first = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+            # In a session of its own: Ctrl-C ends the run, which then removes its nodes.
+            self.first = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+                                          start_new_session=True)
         if self.first.stdout.readline() != "ready\n":
             raise Failed(f"node {self.name} did not start")
         # The pid of the node's first process, as this machine sees it.

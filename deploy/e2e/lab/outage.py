@@ -18,13 +18,13 @@ HAND_OVER_MAX_S = 1
 def outage_of(world, cluster, other, act, settle=1.0, name="pod"):
     """What pings and a TCP stream of a pod of `cluster` see while `act()` runs, and until pings are answered again."""
     pod, target = world.pod(cluster, name), world.target(cluster, other)
-    pings, stream = Pings(pod, target), Stream(pod, world.pod(other), target)
-    time.sleep(1)
-    act()
-    world.wait_for_pings()
-    time.sleep(settle)
-    stream_gap_s = stream.stop()
-    return replace(pings.stop(), stream_gap_s=stream_gap_s)
+    with Pings(pod, target) as pings, Stream(pod, world.pod(other), target) as stream:
+        time.sleep(1)
+        act()
+        world.wait_for_pings()
+        time.sleep(settle)
+        stream_gap_s = stream.stop()
+        return replace(pings.stop(), stream_gap_s=stream_gap_s)
 
 
 def brief(outage):

@@ -57,14 +57,15 @@ class Report:
             if result == "FAILED" and one.is_needed:
                 return
 
-    def when_and_where(self):
-        revision = run("git", "describe", "--always", "--dirty", check=False)
-        cores = run("nproc")
-        return f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}"
-
     def table(self, title):
-        lines = [f"# {title}", "", f"{self.when_and_where()}.", "", "| check | result | figure | seconds |", "|---|---|---|---|"]
+        lines = [f"# {title}", "", f"{when_and_where()}.", "", "| check | result | figure | seconds |", "|---|---|---|---|"]
         for name, result, figure, seconds in self.rows:
             first = figure.strip().splitlines()[0] if figure.strip() else ""
             lines.append(f"| {name} | {result} | {first.replace('|', '/')} | {seconds:.1f} |")
         return "\n".join(lines) + "\n"
+
+
+def when_and_where():
+    revision = run("git", "describe", "--always", "--dirty", check=False)
+    cores = run("nproc")
+    return f"{datetime.date.today()}, {revision}, {cores} cores, Linux {platform.release()}"

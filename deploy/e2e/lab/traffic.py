@@ -31,7 +31,19 @@ class Outage:
         return f"{self.lost} of {self.answered + self.lost} lost, longest gap {self.longest_gap_s:.1f} s{stream}"
 
 
-class Pings:
+class Traffic:
+    """Ends its processes with the `with` block, also if that fails."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+class Pings(Traffic):
     """Fifty a second from a pod until `stop`."""
 
     def __init__(self, pod, address):
@@ -39,6 +51,7 @@ class Pings:
         command = pod.inside("ping", "-n", "-D", "-O", "-i", INTERVAL_S, address)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output,
                                         stderr=subprocess.STDOUT, start_new_session=True)
+        self.processes = [self.process]
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
@@ -47,7 +60,7 @@ class Pings:
             return outage(lines)
 
 
-class Stream:
+class Stream(Traffic):
     """TCP from a pod to `address` of the pod `remote`, with fifty writes a second, until `stop`."""
 
     def __init__(self, pod, remote, address):
@@ -55,6 +68,7 @@ class Stream:
         if self.receiver.stdout.readline() != "listening\n":
             raise Failed(f"no TCP stream can be received: {self.receiver.stderr.read()}")
         self.sender = stream_end(pod, "send", address, STREAM_PORT)
+        self.processes = [self.sender, self.receiver]
 
     def stop(self):
         """The longest gap in seconds."""

@@ -21,7 +21,7 @@ from checks.replicas import kill, outage_of_dead_node, wait_for_replicas
 from checks.upgrade import gateways, upgrade, use_other_image
 from lab.outage import outage_of
 from lab.programs import PROJECT
-from lab.report import check
+from lab.report import check, when_and_where
 from lab.shell import wait_until
 from lab.traffic import throughput
 
@@ -158,8 +158,11 @@ def measure(column, name, event):
             time.sleep(2 + random.random())
             outages.append(event(world))
             print(f"    {outages[-1]}", flush=True)
-        world.outages.setdefault(column, {})[name] = outages
-        return in_words([figures(one) for one in outages])
+        seen = [figures(one) for one in outages]
+        world.outages.setdefault(column, {})[name] = {"measured": when_and_where(), "outages": seen}
+        # At once: a run takes hours.
+        (world.folder / MEASURED).write_text(json.dumps(measured(world), indent=1) + "\n")
+        return in_words(seen)
     return cell
 
 
@@ -169,16 +172,17 @@ for one_column, (replicas_of_it, gateways_of_it) in COLUMNS.items():
             check(f"{one_column}: {one_name}")(measure(one_column, one_name, one_event))
 
 
-def results(world, report):
-    """The table in Markdown, of what was measured now and, in its other cells, before. Also written for `KEPT`."""
+def measured(world):
+    """The cells of the table, of what was measured now and, the others, before."""
     cells = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    when = report.when_and_where()
     for column, events in world.outages.items():
-        for name, outages in events.items():
-            seen = [figures(one) for one in outages]
-            cells.setdefault(column, {})[name] = {"measured": when, "outages": seen}
-    (world.folder / MEASURED).write_text(json.dumps(cells, indent=1) + "\n")
+        cells.setdefault(column, {}).update(events)
+    return cells
 
+
+def results(world):
+    """The table in Markdown."""
+    cells = measured(world)
     order = ["one replica", "two replicas", "two gateways"]
     lines = ["# Outages", "", "Medians of the longest gap, with the least and the most. Measured:", ""]
     lines += [f"- {said}" for said in measurements(cells)]
