@@ -1,15 +1,16 @@
 //! Detects within about half a second that the other end is silent, while packets are sent to it.
 //!
 //! Packets that arrive show that it is not, so no probe is sent while they do. If packets are sent and none arrives,
-//! probes follow every 100 ms. Once several in a row have had the time for their answer, and nothing at all has arrived
+//! probes follow every 100 ms; likewise if both pause at once, as the answers of a program do with its requests. Once several in a row have had the time for their answer, and nothing at all has arrived
 //! since the first of them, the other end counts as silent. How many depends on the loss of the path, and the time on
-//! its round trips. While nothing is sent, no probe is.
+//! its round trips. While nothing was sent for longer, no probe is.
 //!
 //! # Not here
 //!
 //! The probes of the configured interval, which go on as they are: see [`super::silence`].
 
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use super::round_trip::RoundTrip;
@@ -21,6 +22,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// An end that gets no processor time for less than 400 ms is not silent.
 const PROBES_MIN: usize = 4;
 const PROBES_MAX: usize = 10;
+
+/// Packets that were sent in so many looks before one without packets in either direction: the other end, which they
+/// answered, may be gone. Single requests, as of `ping` once a second, cause no probe.
+const STEADY_LOOKS: u64 = 2;
 
 /// The accepted share of runs of probes that are all lost although the other end is there.
 const FALSE_ALARM_RATIO: f64 = 1e-4;
@@ -55,7 +60,9 @@ pub(super) struct Liveness {
     last_heard: Instant,
     /// When a packet that is not ours was last sent.
     last_sent: Instant,
-    /// Packets were sent since one last arrived.
+    /// How many looks have seen packets that were sent, since one has seen none in either direction.
+    looks_with_sent: u64,
+    /// Packets were sent since one last arrived, or were until then.
     is_awaiting: bool,
     next_probe: Instant,
     /// The newest last.
@@ -99,6 +106,7 @@ impl Liveness {
             own: OwnPackets::default(),
             last_heard: now,
             last_sent: now,
+            looks_with_sent: 0,
             is_awaiting: false,
             next_probe: now,
             probes: VecDeque::with_capacity(PROBES_MAX),
@@ -145,11 +153,14 @@ impl Liveness {
 
         if has_sent {
             self.last_sent = now;
+            self.looks_with_sent += 1;
         }
-        if traffic.received_bytes == last.received_bytes {
-            self.is_awaiting |= has_sent;
-        } else {
+        if traffic.received_bytes != last.received_bytes {
             self.handle_sign_of_life(now);
+        } else if has_sent {
+            self.is_awaiting = true;
+        } else {
+            self.is_awaiting |= mem::take(&mut self.looks_with_sent) >= STEADY_LOOKS;
         }
     }
 

@@ -251,6 +251,41 @@ proptest! {
         prop_assert!(took <= 110 * MS + world.round_trip, "{:?}", took);
     }
 
+    /// The program answers packets of the other end, so nothing is sent when that one is gone.
+    #[test]
+    fn a_dead_end_is_suspected_without_packets(
+        gap in 1_u32..60,
+        round_trip in 0_u32..30,
+        lag in 0_u32..5,
+        uptime in 500_u32..3_000,
+    ) {
+        let program = Program { gap: gap * MS, is_answered: true };
+        let mut world = running_world(program, [round_trip, lag, uptime]);
+
+        (world.is_alive, world.program) = (false, NONE);
+        let took = world.run_until(2 * SECOND, |world| world.report().is_suspected);
+        prop_assert!(took <= world.round_trip + program.gap + 355 * MS, "{:?}", took);
+    }
+
+    #[test]
+    fn a_pause_at_both_ends_is_probed_once(
+        gap in 1_u32..60,
+        round_trip in 0_u32..300,
+        uptime in 500_u32..3_000,
+    ) {
+        let program = Program { gap: gap * MS, is_answered: true };
+        let mut world = running_world(program, [round_trip, 1, uptime]);
+        // On a long path nothing arrives at first.
+        let before = world.quick_pings;
+
+        world.program = NONE;
+        world.run(30 * SECOND);
+        // Further ones until the first is answered.
+        let probes = world.quick_pings - before;
+        prop_assert!(probes <= 2 + usize::try_from(round_trip / 100).unwrap(), "{}", probes);
+        prop_assert_eq!((world.report().silences, world.report().is_suspected), (0, false));
+    }
+
     #[test]
     fn packets_that_arrive_replace_quick_pings(
         gap in 1_u32..50,
