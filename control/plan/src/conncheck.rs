@@ -416,7 +416,7 @@ impl ConnCheck {
         if self.report.is_strait {
             let liveness = self.liveness.get_or_insert_with(|| Liveness::new(interval, now));
             liveness.handle_sign_of_life(now);
-            liveness.set_loss(self.window.certain_loss(now));
+            liveness.set_loss(self.window.loss_of_path(now));
         }
 
         Ok(())

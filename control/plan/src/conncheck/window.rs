@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 /// The number of PINGs over which loss is computed.
 const LENGTH: usize = 32;
 
+/// So many PINGs in a row without an answer are an outage of the other end, which says nothing about the path.
+const OUTAGE: usize = 5;
+
 /// The newest PINGs, the newest last.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -62,16 +65,22 @@ impl Window {
         if lost == 0 { 0.0 } else { ratio(lost, lost + answered) }
     }
 
-    /// As [`Self::loss`], but what was not sent yet counts as answered: the first PING of a gateway, before there is a
-    /// session, says nothing about the path.
-    pub(super) fn certain_loss(&self, now: Instant) -> f64 {
-        ratio(self.lost(now), LENGTH)
+    /// As [`Self::loss`], but what was not sent yet counts as answered, and so does an outage: the first PING of a gateway,
+    /// before there is a session, says nothing about the path.
+    pub(super) fn loss_of_path(&self, now: Instant) -> f64 {
+        let are_lost: Vec<_> = self.probes.iter().map(|probe| self.is_lost(probe, now)).collect();
+        let runs = are_lost.chunk_by(|one, other| one == other);
+        let lost = runs.filter(|run| run.contains(&true) && run.len() < OUTAGE).flatten().count();
+
+        ratio(lost, LENGTH)
     }
 
     fn lost(&self, now: Instant) -> usize {
-        let is_lost = |probe: &&Probe| !probe.is_answered && self.is_due(probe, now);
+        self.probes.iter().filter(|probe| self.is_lost(probe, now)).count()
+    }
 
-        self.probes.iter().filter(is_lost).count()
+    fn is_lost(&self, probe: &Probe, now: Instant) -> bool {
+        !probe.is_answered && self.is_due(probe, now)
     }
 
     fn is_due(&self, probe: &Probe, now: Instant) -> bool {

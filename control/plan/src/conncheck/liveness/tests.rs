@@ -393,6 +393,21 @@ fn suspicion_takes_300_ms_on_average() {
 }
 
 #[test]
+fn a_second_outage_is_suspected_as_soon() {
+    let mut world = World::connected(5 * MS);
+    world.program = Program { gap: 10 * MS, is_answered: true };
+    for _ in 0..3 {
+        world.run(5 * SECOND);
+        assert!(!world.report().is_suspected);
+        world.is_alive = false;
+        let took = world.run_until(SECOND, |world| world.report().is_suspected);
+        assert!(took <= 365 * MS, "{took:?}");
+        world.run(9 * SECOND);
+        world.is_alive = true;
+    }
+}
+
+#[test]
 fn a_stock_gateway_gets_no_quick_ping() {
     let mut world = World::new(5 * MS, INTERVAL);
     world.is_stock = true;
