@@ -124,7 +124,7 @@ impl World {
         self.counted.retain(|at| *at > now);
         self.traffic.sent_packets += u64::try_from(before - self.counted.len()).unwrap();
         let (due, later) =
-            std::mem::take(&mut self.arriving).into_iter().partition(|it| it.0 <= now);
+            mem::take(&mut self.arriving).into_iter().partition(|it| it.0 <= now);
         self.arriving = later;
         let due: Vec<(Instant, Option<Vec<u8>>)> = due;
         self.traffic.received_bytes += 100 * u64::try_from(due.len()).unwrap();
