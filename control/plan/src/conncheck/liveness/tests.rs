@@ -123,8 +123,7 @@ impl World {
         let before = self.counted.len();
         self.counted.retain(|at| *at > now);
         self.traffic.sent_packets += u64::try_from(before - self.counted.len()).unwrap();
-        let (due, later) =
-            mem::take(&mut self.arriving).into_iter().partition(|it| it.0 <= now);
+        let (due, later) = mem::take(&mut self.arriving).into_iter().partition(|it| it.0 <= now);
         self.arriving = later;
         let due: Vec<(Instant, Option<Vec<u8>>)> = due;
         self.traffic.received_bytes += 100 * u64::try_from(due.len()).unwrap();
