@@ -100,7 +100,6 @@ def api_servers_restarted(world):
 @check("a gateway restarts while the API server is away", is_quick=False)
 def restarted_without_api_server(world):
     away_s = 5
-    # The pod of the server is new. The kubelet would wait ten seconds before it starts a container again.
     process = world.gateway(*world.ways[1]).forwarding[1]
 
     def kill():

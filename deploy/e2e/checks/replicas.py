@@ -64,7 +64,7 @@ def server_killed(world):
 
 
 def killed(world, cluster, other):
-    """The container that restarts may take its Lease back before another replica takes over."""
+    """The process on standby in the same pod takes the Lease of the pod."""
     return brief(outage_of(world, *world.ways[0], lambda: kill(world, cluster, other)))
 
 

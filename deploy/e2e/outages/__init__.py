@@ -46,14 +46,13 @@ def deleted(side):
 
 
 def killed(side, times=1):
-    """The kubelet waits ten seconds before it starts a container that has ended a second time, and longer each time
-    after that."""
+    """The kubelet waits ten seconds before it starts a container that has ended a second time."""
     def event(world):
         def act():
             pod = None
             for _ in range(times):
                 again = kill(world, *side(world), pod)
-                # Another replica is the active one by now; of several gateways the same one dies again.
+                # The process of the active replica, which may be another one by now; of several gateways that of the same one.
                 pod = again if world.gateways > 1 else None
         outage = outage_of(world, *world.ways[0], act, settle=2)
         # A new pod has no back-off.

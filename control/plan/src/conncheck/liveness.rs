@@ -1,9 +1,10 @@
 //! Detects within about half a second that the other end is silent, while packets are sent to it.
 //!
 //! Packets that arrive show that it is not, so no probe is sent while they do. If packets are sent and none arrives,
-//! probes follow every 100 ms; likewise if both pause at once, as the answers of a program do with its requests. Once several in a row have had the time for their answer, and nothing at all has arrived
-//! since the first of them, the other end counts as silent. How many depends on the loss of the path, and the time on
-//! its round trips. While nothing was sent for longer, no probe is.
+//! probes follow every 100 ms. So they do if steady traffic stops in both directions: programs that answer the other end
+//! send nothing when it is gone. Once several probes in a row have had the time for their answer, and nothing at all has
+//! arrived since the first of them, the other end counts as silent. How many depends on the loss of the path, and the time
+//! on its round trips. Without traffic no probe is sent.
 //!
 //! # Not here
 //!
@@ -23,8 +24,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const PROBES_MIN: usize = 4;
 const PROBES_MAX: usize = 10;
 
-/// Packets that were sent in so many looks before one without packets in either direction: the other end, which they
-/// answered, may be gone. Single requests, as of `ping` once a second, cause no probe.
+/// Traffic is steady if so many looks have seen sent packets before one that sees none in either direction. Single
+/// requests, as of `ping` once a second, are not steady.
 const STEADY_LOOKS: u64 = 2;
 
 /// The accepted share of runs of probes that are all lost although the other end is there.
@@ -62,7 +63,7 @@ pub(super) struct Liveness {
     last_sent: Instant,
     /// How many looks have seen packets that were sent, since one has seen none in either direction.
     looks_with_sent: u64,
-    /// Packets were sent since one last arrived, or were until then.
+    /// Packets were sent since one last arrived, or steady traffic has stopped.
     is_awaiting: bool,
     next_probe: Instant,
     /// The newest last.

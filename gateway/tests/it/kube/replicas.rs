@@ -78,7 +78,9 @@ fn one_after_another(mode: Mode) {
     milan.gateway.add_route("10.244.0.0/24".parse().unwrap(), UNDERLAY_LINK, to_replicas).unwrap();
     let replica = whole(milan, mode);
 
-    node.start(&mut in_rome, "one", &replica);
+    let mut locked = replica.clone();
+    locked.push(format!("--lock-file={}", in_rome.folder().join("lock").display()));
+    node.start(&mut in_rome, "one", &locked);
     wait_until("the first one forwards", PATIENCE, || {
         node.follow(&in_rome);
         Ok(Ping::new(target, 1).run(&rome.pod).is_ok_and(|ping| ping.is_perfect()))
@@ -112,7 +114,20 @@ fn one_after_another(mode: Mode) {
     assert_eq!(active(&in_rome), ["one"]);
     assert!(!in_rome.log("two").contains("leader election"));
 
+    // A second process in the pod is on standby.
+    let again = "one again";
+    in_rome.start_in(&node.replicas["one"].namespace, again, &of_several(&locked, "one"));
+    wait_until("it is on standby", PATIENCE, || {
+        Ok(in_rome.log(again).contains("on standby until"))
+    })
+    .unwrap();
     let one = in_rome.take("one");
+    let missed = gap(&rome.pod, target, || drop(one), || node.follow(&in_rome));
+    eprintln!("killed: no process forwards for {missed:?}");
+    assert!(missed <= promised(Duration::from_millis(600)), "{missed:?}");
+    assert_eq!(active(&in_rome), ["one"]);
+
+    let one = in_rome.take(again);
     let missed = gap(&rome.pod, target, || drop(one), || node.follow(&in_rome));
     eprintln!("killed: no replica forwards for {missed:?}");
     assert!(missed <= promised(Duration::from_secs(2)), "{missed:?}");
