@@ -115,7 +115,7 @@ fn check_successor(args: Args) -> anyhow::Result<ExitCode> {
     let Command::Gateway(gateway) = args.command else {
         return Err(UsageError::Wrong("only a gateway has a successor".to_owned()).into());
     };
-    configure(*gateway)?;
+    configure(&gateway)?;
     stdout::print(&successor_answer())?;
 
     Ok(ExitCode::SUCCESS)
@@ -141,10 +141,16 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     });
     let mut inherited = handover.as_mut().map(|handover| std::mem::take(&mut handover.descriptors));
     let lock_file = if args.is_in_cluster() { args.cluster.lock_file() } else { None };
-    let lock = lock_file.map(|path| lock(path, inherited.as_mut())).transpose()?;
+    let lock = match lock_file {
+        None => None,
+        Some(path) => {
+            // What is wrong is refused before the wait. It is read again after that: the key may be another one.
+            configure(&args)?;
+            Some(lock(path, inherited.as_mut())?)
+        }
+    };
     let health = args.cluster.health_probe_bind_address.0;
-    let flag_values = args.flag_values.clone();
-    let Configured { start, config } = configure(args)?;
+    let Configured { start, config } = configure(&args)?;
     let start = match start {
         Configuration::File(file) => Start::File(file),
         Configuration::Cluster(settings) => {
@@ -171,6 +177,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     drop(inherited);
     let socket = socket::open(&config)?;
 
+    let flag_values = args.flag_values;
     let parts = Parts { admins, socket, log, flag_values, handover, lock };
     runtime.block_on(serve(start, config, parts))?;
 
@@ -219,15 +226,14 @@ enum Configuration {
     Cluster(Box<cluster::Settings>),
 }
 
-fn configure(args: GatewayArgs) -> anyhow::Result<Configured> {
-    let is_in_cluster = args.is_in_cluster();
-    match args.config {
+fn configure(args: &GatewayArgs) -> anyhow::Result<Configured> {
+    match &args.config {
         Some(file) => {
-            let mut config = Config::load(&file)?;
+            let mut config = Config::load(file)?;
             config.dns_check_interval = args.cluster.dns_check_interval;
-            Ok(Configured { start: Configuration::File(file), config })
+            Ok(Configured { start: Configuration::File(file.clone()), config })
         }
-        None if is_in_cluster => {
+        None if args.is_in_cluster() => {
             let (settings, config) = cluster::Settings::read(&args.cluster, &args.flag_values)?;
             Ok(Configured { start: Configuration::Cluster(Box::new(settings)), config })
         }

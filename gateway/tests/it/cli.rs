@@ -219,6 +219,22 @@ fn a_missing_configuration_exits_64() {
 }
 
 #[test]
+fn a_standby_refuses_wrong_flags_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lock");
+    let locked = File::create(&path).unwrap();
+    locked.lock().unwrap();
+    let lock_file = format!("--lock-file={}", path.display());
+    let keys = format!("--keys-dir={}", dir.path().display());
+    let identity = ["--kube", "--name=milan", "--namespace=tenant", "--remote-cluster-id=milan"];
+    let wrong = ["--gateway-uid=5b8e", "--mode=server", &keys, &lock_file];
+
+    let output = strait(&[&["gateway"], &identity[..], &wrong[..]].concat(), "");
+
+    assert_refused(&output, 64, &["--keys-dir", "privateKey"]);
+}
+
+#[test]
 fn a_used_metrics_address_exits_1_first() {
     let dir = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
