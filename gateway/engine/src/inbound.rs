@@ -52,6 +52,24 @@ pub struct Received<'a> {
     pub ecn: Ecn,
 }
 
+impl Received<'_> {
+    /// Marks the first datagram as a congested queue does (RFC 3168 section 5): without the mark that
+    /// [`decapsulate`](ecn::decapsulate) makes of it, an inner packet is dropped. Returns it and the others, if any.
+    #[must_use]
+    pub fn marked(self) -> (Self, Option<Self>) {
+        let (first, others) = self.bytes.split_at(self.stride.max(1).min(self.bytes.len()));
+        let others = (!others.is_empty()).then_some(Self { bytes: others, ..self });
+
+        (Self { bytes: first, ecn: Ecn::Ce, ..self }, others)
+    }
+
+    /// Number of datagrams.
+    #[must_use]
+    pub const fn datagrams(&self) -> usize {
+        self.bytes.len().div_ceil(if self.stride == 0 { 1 } else { self.stride })
+    }
+}
+
 /// A message that any thread can open: all of it belongs to one session.
 #[derive(Debug)]
 pub struct Job {
@@ -478,4 +496,30 @@ fn run_len(bytes: &[u8], stride: usize, receiver_index: u32) -> usize {
     let count = bytes.chunks(stride).take_while(|d| Message::classify(d) == data).count();
 
     (count * stride).min(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_mark_is_on_one_datagram(len in 1..2_000_usize, stride in 1..1_500_usize) {
+            let bytes: Vec<_> = (0..=u8::MAX).cycle().take(len).collect();
+            let path = SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).into();
+            let received = Received { bytes: &bytes, stride, path, ecn: Ecn::Ect0 };
+
+            let (first, others) = received.marked();
+
+            prop_assert_eq!((first.ecn, first.datagrams()), (Ecn::Ce, 1));
+            prop_assert_eq!(received.datagrams(), 1 + others.map_or(0, |others| others.datagrams()));
+            prop_assert!(others.is_none_or(|others| others.ecn == Ecn::Ect0));
+            let all = [first.bytes, others.map_or(&[], |others| others.bytes)].concat();
+            prop_assert_eq!(all, bytes);
+        }
+    }
 }

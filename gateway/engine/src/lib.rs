@@ -27,11 +27,12 @@
 //!
 //! # Sources
 //!
-//! The WireGuard whitepaper for the protocol and its names, RFC 1624 for checksums, RFC 6040 for congestion marks,
+//! The WireGuard whitepaper for the protocol and its names, RFC 1624 for checksums, RFC 6040 and 8289 for congestion marks,
 //! RFC 4787, 5382 and 5508 for the requirements on address translation.
 
 #![forbid(unsafe_code)]
 
+pub mod codel;
 pub mod explain;
 pub mod flows;
 mod forwarding;

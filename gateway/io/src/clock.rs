@@ -89,8 +89,9 @@ impl Calendar {
     }
 }
 
+/// The current date, by which the kernel says when a datagram arrived.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
-fn wall() -> SystemTime {
+pub(super) fn wall() -> SystemTime {
     SystemTime::now()
 }
 

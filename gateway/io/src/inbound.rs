@@ -18,6 +18,7 @@ use super::pool::openers::OpenSlot;
 use super::udp::{ReceiveBuffer, Udp};
 use super::worker::{ExitGuard, ReceiveErrors, Shared, Sink as _, Wait, start};
 use strait_engine::Inbound;
+use strait_engine::codel::Codel;
 use strait_engine::inbound::MAX_MESSAGE_BYTES;
 use strait_packet::buffer::TransmitBatch;
 
@@ -38,6 +39,7 @@ pub(super) fn run(
     let start = |worker| start(shared, "opener", worker);
     let mut errors = ReceiveErrors::default();
     let mut openers = Openers::new(workers, Arc::clone(&shared.accounts.inbound), &start);
+    let mut queue = SocketQueue::default();
 
     while !shared.is_stopping() {
         wait.wait();
@@ -68,11 +70,12 @@ pub(super) fn run(
             };
             let now = clock::now();
             direction.inbound.set_merge(shared.edge.merge());
+            let marked = queue.marked(&buffer, count, now);
             if openers.has_backlog(count) {
-                direction.handle_backlog(&mut buffer, count, &mut openers, now);
+                direction.handle_backlog(&mut buffer, count, marked, &mut openers, now);
             } else {
                 for number in 0..count {
-                    direction.handle(&buffer, number, now);
+                    direction.handle(&buffer, number, marked == Some(number), now);
                 }
             }
             direction.relay.wake();
@@ -87,6 +90,27 @@ pub(super) fn run(
     direction.inbound
 }
 
+/// The receive buffer of the socket, as a queue whose length is controlled.
+#[derive(Default)]
+struct SocketQueue(Codel);
+
+impl SocketQueue {
+    /// Which of the `count` messages that were received at `now` to mark as congested: the one with the most datagrams,
+    /// which are of a flow that fills the queue.
+    fn marked(&mut self, buffer: &ReceiveBuffer, count: usize, now: Instant) -> Option<usize> {
+        if !buffer.is_full() {
+            self.0.handle_empty();
+            return None;
+        }
+        let sojourn = buffer.sojourn(clock::wall())?;
+        if !self.0.handle_packet(sojourn, now) {
+            return None;
+        }
+
+        buffer.longest(count)
+    }
+}
+
 /// The engine and the batch of the thread.
 struct Direction<'a> {
     shared: &'a Shared,
@@ -96,13 +120,16 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
-    fn handle(&mut self, buffer: &ReceiveBuffer, number: usize, now: Instant) {
+    /// Handles message `number`; if it `is_marked`, its first datagram as one that a congested queue has marked.
+    fn handle(&mut self, buffer: &ReceiveBuffer, number: usize, is_marked: bool, now: Instant) {
         // What is relayed fills it.
         if !self.batch.has_room(MAX_MESSAGE_BYTES) {
             self.send();
         }
         let Self { inbound, relay, batch, .. } = self;
-        if let Some(received) = buffer.message(number) {
+        let Some(received) = buffer.message(number) else { return };
+        let (first, others) = if is_marked { received.marked() } else { (received, None) };
+        for received in [Some(first), others].into_iter().flatten() {
             inbound
                 .handle_datagrams(received, now, batch, |message, path| relay.push(message, path));
         }
@@ -113,18 +140,20 @@ impl Direction<'_> {
         &mut self,
         buffer: &mut ReceiveBuffer,
         count: usize,
+        marked: Option<usize>,
         openers: &mut Openers<'_>,
         now: Instant,
     ) {
         for number in 0..count {
             let Some(received) = buffer.message(number) else { continue };
-            let job = self.inbound.handle_backlog(&received, now);
+            let is_marked = marked == Some(number);
+            let job = if is_marked { None } else { self.inbound.handle_backlog(&received, now) };
             let is_pushed = job.zip(buffer.part_mut(number)).is_some_and(|(job, part)| {
                 openers.push(job, part, |slot| self.handle_opened(slot))
             });
             if !is_pushed {
                 openers.finish(|slot| self.handle_opened(slot));
-                self.handle(buffer, number, now);
+                self.handle(buffer, number, is_marked, now);
             }
         }
     }
@@ -140,5 +169,53 @@ impl Direction<'_> {
 
     fn send(&mut self) {
         self.shared.send_all(&mut self.batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd as _;
+    use std::thread;
+    use std::time::Duration;
+
+    use strait_engine::inbound::MAX_MESSAGES;
+
+    use super::*;
+    use crate::{Offload, sys};
+
+    /// Longer than the target, and than the interval.
+    const LONG: Duration = Duration::from_millis(20);
+
+    /// With datagrams that waited in the receive buffer of a socket.
+    #[test]
+    fn a_long_queue_marks_its_longest_message() {
+        let udp = Udp::bind(0, Offload::default()).unwrap();
+        assert!(udp.coalesces(), "the kernel merges datagrams");
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut buffer = ReceiveBuffer::new();
+        let mut queue = SocketQueue::default();
+        let mut marked = |messages| {
+            for message in 0..messages {
+                let datagrams = if message == 5 { 3 } else { 1 };
+                let segment = if datagrams > 1 { 100 } else { 0 };
+                sys::set_option(client.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, segment).unwrap();
+                client.send_to(&[4; 300][..100 * datagrams], ("127.0.0.1", udp.port())).unwrap();
+            }
+            thread::sleep(LONG);
+            let count = udp.receive(&mut buffer).unwrap();
+            assert_eq!(count, messages);
+            queue.marked(&buffer, count, clock::now())
+        };
+
+        // The kernel begins to note times a moment after it was asked to.
+        let begins = (0..100).position(|_| marked(MAX_MESSAGES).is_some());
+        assert!(begins.is_some_and(|calls| calls > 0), "{begins:?}");
+        assert_eq!(marked(MAX_MESSAGES), Some(5));
+
+        // These waited for this thread only.
+        let marks = [(); 5].map(|()| marked(MAX_MESSAGES - 1));
+        assert_eq!(marks, [None; 5]);
+        assert_eq!(marked(MAX_MESSAGES), None);
     }
 }

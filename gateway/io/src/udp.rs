@@ -24,7 +24,7 @@ use socket2::{SockAddr, Socket};
 use super::gso_fallback::{GsoRefusals, SendMode};
 use super::steering::Steered;
 use super::{Offload, StartError, clock, sys};
-use socket::{bind, bind_spare, has_gso, join, report_destination, set_gro, tune};
+use socket::{bind, bind_spare, has_gso, join, report_arrival, report_destination, set_gro, tune};
 use strait_engine::Accounts;
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::counters::as_u64;
@@ -77,6 +77,7 @@ impl Udp {
         tune(&socket, is_dual_stack)
             .and_then(|()| report_destination(&socket, is_dual_stack))
             .map_err(system("set options of the UDP socket"))?;
+        report_arrival(&socket);
         let coalesces = offload.udp_gro && set_gro(&socket);
         let spare = bind_spare(is_dual_stack, coalesces).inspect_err(
             |error| tracing::info!(%error, "no spare UDP port: handshakes are retried from one port only"),
@@ -138,6 +139,7 @@ impl Udp {
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
         let port = address.ok_or(HandoverError::Invalid("UDP socket"))?.port();
         let all = [Some(&socket), spare.as_ref()].into_iter().flatten();
+        all.clone().for_each(report_arrival);
         let merges = all.chain(handshakes.iter().flatten()).map(|socket| {
             let is_on = offload.udp_gro.into();
             sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, is_on).is_ok()

@@ -27,7 +27,7 @@ pub enum DropReason {
     Replayed,
     /// A handshake message arrived under load and without a valid cookie.
     UnderLoad,
-    /// Congestion was experienced, but the inner packet is not ECN-capable (RFC 6040).
+    /// Congestion was experienced on the path or in the receive queue, but the inner packet is not ECN-capable (RFC 6040).
     CongestionUnmarkable,
     /// The kernel refused the datagram or the frame.
     WriteFailed,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, SystemTime};
 
 use crate::sys;
 use strait_engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
@@ -54,6 +55,26 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
             },
             ecn: Ecn::from_traffic_class(message.traffic_class),
         })
+    }
+
+    /// Whether the last call filled all messages, so that there may be more.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// How long the first message has waited in the socket at `now`; `None` if the socket does not report it.
+    pub(crate) fn sojourn(&self, now: SystemTime) -> Option<Duration> {
+        let [first, ..] = &self.messages[..] else { return None };
+
+        // The date may have been set since.
+        Some(now.duration_since(first.arrival?).unwrap_or_default())
+    }
+
+    /// The one of the first `count` messages with the most datagrams.
+    pub(crate) fn longest(&self, count: usize) -> Option<usize> {
+        let datagrams = |number: &usize| self.message(*number).map_or(0, |m| m.datagrams());
+
+        (0..count).max_by_key(datagrams)
     }
 
     /// The buffer of message `number`. The caller may exchange it for one of the same length.

@@ -12,13 +12,13 @@ use crate::sys;
 /// Receive buffer. The kernel doubles it, and counts the memory of datagrams in it: 4 MB of merged datagrams (10 ms at
 /// 3 Gb/s), or half as much of unmerged ones.
 ///
-/// If this host is the bottleneck, the buffer is as full as the senders' windows allow, 4 MB by Linux's default, and
-/// pings wait behind that. Measured on two cores of an EPYC relative to 12 MB, without link-time optimisation (pairs of
-/// the comparison, `--pairs 8 --pings --seconds 4`, 95 % confidence): 99th percentile of pings beside TCP 0.83 (0.75 to
-/// 1.18, `native`) and 0.81 (0.70 to 0.88, `boringtun`), TCP 1.05 and 1.07; datagrams of 64 and 1,300 bytes at a loss
-/// of 1 %: 0.97 and 0.98, medians of six rounds. Three quarters of this size: p99 0.74 in those rounds, but datagrams
-/// 0.9. Half of it: p99 0.49 in eight pairs. Not measured: network cards that do not merge, with room for about 1,800
-/// datagrams.
+/// If this host is the bottleneck, the buffer would be as full as the senders' windows allow, 4 MB by Linux's default, and
+/// pings would wait behind that; [marks of congestion](strait_engine::codel) shorten the queue. Measured without those, on
+/// two cores of an EPYC, relative to 12 MB, without link-time optimisation (pairs of the comparison, `--pairs 8 --pings
+/// --seconds 4`, 95 % confidence): 99th percentile of pings beside TCP 0.83 (0.75 to 1.18, `native`) and 0.81 (0.70 to
+/// 0.88, `boringtun`), TCP 1.05 and 1.07; datagrams of 64 and 1,300 bytes at a loss of 1 %: 0.97 and 0.98, medians of six
+/// rounds. Three quarters of this size: p99 0.74 in those rounds, but datagrams 0.9. Half of it: p99 0.49 in eight pairs.
+/// Not measured: network cards that do not merge, with room for about 1,800 datagrams.
 pub(crate) const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
 /// Receive buffer of each handshake socket: six thousand messages, as the kernel counts their memory. A flood of 100,000
@@ -56,6 +56,7 @@ pub(super) fn bind_spare(is_dual_stack: bool, coalesces: bool) -> io::Result<Soc
     let socket = if is_dual_stack { bind_dual_stack(0)? } else { bind_ipv4(0)? };
     tune(&socket, is_dual_stack)?;
     report_destination(&socket, is_dual_stack)?;
+    report_arrival(&socket);
     if coalesces {
         set_gro(&socket);
     }
@@ -122,6 +123,13 @@ pub(super) fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Re
         sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
     } else {
         sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
+    }
+}
+
+/// The kernel then says of each message when it arrived. Without that no packet is marked as congested.
+pub(super) fn report_arrival(socket: &Socket) {
+    if let Err(error) = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1) {
+        tracing::debug!(%error, "the kernel does not report when datagrams arrive");
     }
 }
 
