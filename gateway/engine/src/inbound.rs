@@ -21,7 +21,7 @@ use strait_packet::coalesce::{Coalescer, Frame, Merge};
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::ecn::{self, Ecn};
 use strait_packet::path::Path;
-use strait_packet::{Header, rewrite};
+use strait_packet::{Header, Transport, rewrite};
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
 use strait_wg::{OpenedProbes, OpenedRun, Opening, PathProbe, Peer, ReceiverIndices};
@@ -53,14 +53,12 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Marks the first datagram as a congested queue does (RFC 3168 section 5): without the mark that
-    /// [`decapsulate`](ecn::decapsulate) makes of it, an inner packet is dropped. Returns it and the others, if any.
-    #[must_use]
-    pub fn marked(self) -> (Self, Option<Self>) {
+    /// The first datagram, and the others, if any.
+    fn split_first(self) -> (Self, Option<Self>) {
         let (first, others) = self.bytes.split_at(self.stride.max(1).min(self.bytes.len()));
         let others = (!others.is_empty()).then_some(Self { bytes: others, ..self });
 
-        (Self { bytes: first, ecn: Ecn::Ce, ..self }, others)
+        (Self { bytes: first, ..self }, others)
     }
 
     /// Number of datagrams.
@@ -145,6 +143,8 @@ pub struct Inbound {
     packets: PacketBatch,
     coalescer: Coalescer,
     merge: Merge,
+    /// The datagram that is handled is marked as congested.
+    is_congested: bool,
 }
 
 impl Inbound {
@@ -168,6 +168,7 @@ impl Inbound {
             ),
             coalescer: Coalescer::new(),
             merge: Merge { tcp: true, udp: true },
+            is_congested: false,
         }
     }
 
@@ -210,6 +211,25 @@ impl Inbound {
                 None => self.count_message(datagram, DropReason::Malformed, false),
             }
             rest = others;
+        }
+    }
+
+    /// As [`Self::handle_datagrams`], but marks the first datagram as congested: its inner packet, if it is ECN-capable or
+    /// TCP, becomes what it would if the outer header had that mark (RFC 6040). Other senders would not send less.
+    pub fn handle_congested(
+        &mut self,
+        received: Received<'_>,
+        now: Instant,
+        out: &mut TransmitBatch,
+        mut handshake: impl FnMut(&[u8], Path) -> bool,
+    ) {
+        let (first, others) = received.split_first();
+        self.is_congested = true;
+        self.handle_datagrams(first, now, out, &mut handshake);
+        self.is_congested = false;
+
+        if let Some(others) = others {
+            self.handle_datagrams(others, now, out, handshake);
         }
     }
 
@@ -275,6 +295,7 @@ impl Inbound {
             id,
             peer,
             outer_ecn: ecn,
+            is_congested: false,
             account,
             coalescer,
             merge: *merge,
@@ -327,6 +348,7 @@ impl Inbound {
             packets,
             coalescer,
             merge,
+            is_congested,
         } = self;
         let account = &accounts.inbound;
         let count_received = || {
@@ -373,6 +395,7 @@ impl Inbound {
             id,
             peer,
             outer_ecn: received.ecn,
+            is_congested: *is_congested,
             account,
             coalescer,
             merge: *merge,
@@ -445,6 +468,7 @@ struct Acceptor<'a> {
     id: PeerId,
     peer: &'a Peer,
     outer_ecn: Ecn,
+    is_congested: bool,
     account: &'a Counters,
     coalescer: &'a mut Coalescer,
     merge: Merge,
@@ -471,8 +495,10 @@ impl Acceptor<'_> {
         let inner_ecn = header.ecn();
 
         translate::inbound(self.context, self.id, self.peer, packet, &mut header)?;
+        let reacts = header.transport() == Transport::Tcp || inner_ecn != Ecn::NotEct;
+        let outer_ecn = if self.is_congested && reacts { Ecn::Ce } else { self.outer_ecn };
         let merged_ecn =
-            ecn::decapsulate(inner_ecn, self.outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
+            ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
         if merged_ecn != inner_ecn {
             rewrite::set_ecn(packet, &mut header, merged_ecn)?;
         }
@@ -508,16 +534,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_is_on_one_datagram(len in 1..2_000_usize, stride in 1..1_500_usize) {
+        fn the_first_datagram_is_split_off(len in 1..2_000_usize, stride in 1..1_500_usize) {
             let bytes: Vec<_> = (0..=u8::MAX).cycle().take(len).collect();
             let path = SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).into();
             let received = Received { bytes: &bytes, stride, path, ecn: Ecn::Ect0 };
 
-            let (first, others) = received.marked();
+            let (first, others) = received.split_first();
 
-            prop_assert_eq!((first.ecn, first.datagrams()), (Ecn::Ce, 1));
+            prop_assert_eq!(first.datagrams(), 1);
             prop_assert_eq!(received.datagrams(), 1 + others.map_or(0, |others| others.datagrams()));
-            prop_assert!(others.is_none_or(|others| others.ecn == Ecn::Ect0));
             let all = [first.bytes, others.map_or(&[], |others| others.bytes)].concat();
             prop_assert_eq!(all, bytes);
         }

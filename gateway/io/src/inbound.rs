@@ -120,7 +120,7 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
-    /// Handles message `number`; if it `is_marked`, its first datagram as one that a congested queue has marked.
+    /// Handles message `number`; if it `is_marked`, its first datagram is marked as congested.
     fn handle(&mut self, buffer: &ReceiveBuffer, number: usize, is_marked: bool, now: Instant) {
         // What is relayed fills it.
         if !self.batch.has_room(MAX_MESSAGE_BYTES) {
@@ -128,10 +128,11 @@ impl Direction<'_> {
         }
         let Self { inbound, relay, batch, .. } = self;
         let Some(received) = buffer.message(number) else { return };
-        let (first, others) = if is_marked { received.marked() } else { (received, None) };
-        for received in [Some(first), others].into_iter().flatten() {
-            inbound
-                .handle_datagrams(received, now, batch, |message, path| relay.push(message, path));
+        let handshake = |message: &_, path| relay.push(message, path);
+        if is_marked {
+            inbound.handle_congested(received, now, batch, handshake);
+        } else {
+            inbound.handle_datagrams(received, now, batch, handshake);
         }
     }
 

@@ -406,6 +406,33 @@ fn underlay_congestion_marks_the_inner_packet() {
     world.assert_accounts_balance();
 }
 
+/// Other UDP senders would not send less.
+#[test]
+fn a_long_queue_marks_tcp_and_ecn_only() {
+    let mut world = World::new(Network { queues_are_long: true, ..Network::PERFECT });
+    world.run(SECOND);
+    let udp = udp_packet("10.244.1.5", "10.71.2.7", 0);
+    let mut tcp = udp_packet("10.244.1.5", "10.71.2.7", 1);
+    tcp[9] = 6;
+    // The length of its header, in words.
+    tcp[32] = 5 << 4;
+    let [mut capable_udp, mut capable_tcp] = [udp.clone(), tcp.clone()];
+    // This rewrites the checksum of the header as well.
+    super::packets::set_ecn_bits(&mut tcp, 0);
+    super::packets::set_ecn_bits(&mut capable_udp, 0b10);
+    super::packets::set_ecn_bits(&mut capable_tcp, 0b01);
+
+    for packet in [&udp, &tcp, &capable_udp, &capable_tcp] {
+        world.send(ROME, packet);
+    }
+    world.run(SECOND);
+
+    let marks: Vec<_> = world.received(MILAN).iter().map(|packet| packet[1] & 0b11).collect();
+    assert_eq!(marks, [0, 0b11, 0b11]);
+    assert_eq!(world.inbound(MILAN).drops(DropReason::CongestionUnmarkable), 1);
+    world.assert_accounts_balance();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

@@ -138,6 +138,7 @@ impl Run {
             delay: millis(below(100)),
             jitter: millis(below(200)),
             marks_congestion: false,
+            queues_are_long: false,
         };
         let world = World::new(network);
 

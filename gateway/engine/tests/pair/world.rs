@@ -58,6 +58,8 @@ pub(crate) struct Network {
     /// Random additional delay up to this: reorders datagrams.
     pub(crate) jitter: Duration,
     pub(crate) marks_congestion: bool,
+    /// Datagrams wait long in the queues of the receivers.
+    pub(crate) queues_are_long: bool,
 }
 
 impl Network {
@@ -69,6 +71,7 @@ impl Network {
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
         marks_congestion: false,
+        queues_are_long: false,
     };
 }
 
@@ -375,15 +378,16 @@ impl World {
         let mut messages = VecDeque::new();
         let Engine { inbound, handshakes, .. } = &mut self.sides[side].engine;
 
-        inbound.handle_datagrams(
-            Received { bytes, stride, path, ecn },
-            now,
-            &mut out,
-            |message, path| {
-                messages.push_back((message.to_vec(), path));
-                true
-            },
-        );
+        let received = Received { bytes, stride, path, ecn };
+        let handshake = |message: &[u8], path| {
+            messages.push_back((message.to_vec(), path));
+            true
+        };
+        if self.network.queues_are_long {
+            inbound.handle_congested(received, now, &mut out, handshake);
+        } else {
+            inbound.handle_datagrams(received, now, &mut out, handshake);
+        }
         for (message, path) in messages {
             handshakes.handle_message(&message, path, now, &mut out);
         }
