@@ -1,8 +1,8 @@
 //! Controlled delay (CoDel, RFC 8289): which packets of a queue are marked as congested, so that the queue stays short.
 //!
 //! A queue that absorbs a burst is empty soon after it. A queue that stays long delays every packet, and carries no more.
-//! So a packet is marked when all packets of an [`INTERVAL`] have waited for [`TARGET`] or longer, and then others, ever
-//! more often, until a packet has waited for less.
+//! So a packet is marked when all packets of an interval have waited for a target time or longer, and then others, ever
+//! more often, until a packet has waited for less or the queue is empty.
 //!
 //! # Target and interval
 //!
