@@ -144,7 +144,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     let lock = match lock_file {
         None => None,
         Some(path) => {
-            // What is wrong is refused before the wait. It is read again after that: the key may be another one.
+            // Refuses wrong flags before the wait. The key is read again after it, as the Secret may have changed.
             configure(&args)?;
             Some(lock(path, inherited.as_mut())?)
         }

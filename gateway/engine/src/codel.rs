@@ -25,27 +25,28 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a packet may wait.
+/// The sojourn time up to which the queue counts as short.
 const TARGET: Duration = Duration::from_millis(2);
 
-/// How long packets wait too long until the first one is marked.
+/// How long all sojourn times must reach the target before the first packet is marked.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// If packets wait too long again within so many intervals, they are marked about as often as before.
+/// If marking begins again within so many intervals after it ended, it goes on at about the former rate.
 const MEMORY_INTERVALS: u32 = 16;
 
-/// The state for one queue: that of RFC 8289 section 5.2.
+/// The state for one queue, with the names of RFC 8289 section 5.2 in parentheses.
 #[derive(Debug, Default)]
 pub struct Codel {
-    /// When packets will have waited too long for an interval; `None` if the last one did not.
-    long_at: Option<Instant>,
-    /// Packets are being marked.
+    /// One interval after the sojourn time has reached the target; `None` while it is below (`first_above_time`).
+    first_mark_at: Option<Instant>,
+    /// Packets are being marked (`dropping`).
     is_marking: bool,
-    /// When the next packet is marked, or would have been.
-    next: Option<Instant>,
-    /// Packets that were marked since packets began to wait too long; at the start a few, if that was short ago.
+    /// When the next packet is to be marked; kept when marking ends (`drop_next`).
+    next_mark_at: Option<Instant>,
+    /// Number of marks from which the next pause follows (`count`).
     count: u32,
-    count_before: u32,
+    /// `count` when marking began (`lastcount`).
+    first_count: u32,
 }
 
 impl Codel {
@@ -59,18 +60,18 @@ impl Codel {
             self.handle_empty();
             return false;
         }
-        let long_at = *self.long_at.get_or_insert(now + INTERVAL);
+        let first_mark_at = *self.first_mark_at.get_or_insert(now + INTERVAL);
 
-        match self.next {
+        match self.next_mark_at {
             Some(next) if self.is_marking => {
                 let is_due = now >= next;
                 if is_due {
                     self.count = self.count.saturating_add(1);
-                    self.next = Some(next + self.pause());
+                    self.next_mark_at = Some(next + self.pause());
                 }
                 is_due
             }
-            _ if now >= long_at => {
+            _ if now >= first_mark_at => {
                 self.begin(now);
                 true
             }
@@ -78,26 +79,26 @@ impl Codel {
         }
     }
 
-    /// The queue is empty. Packets that waited nevertheless waited for this host, and not behind others.
+    /// Handles an empty queue. What left it has waited for a processor of this host, and not behind other packets.
     pub fn handle_empty(&mut self) {
-        self.long_at = None;
+        self.first_mark_at = None;
         self.is_marking = false;
     }
 
     /// Begins to mark packets, with the one at `now`.
     fn begin(&mut self, now: Instant) {
         let is_recent = self
-            .next
+            .next_mark_at
             .is_some_and(|next| now.saturating_duration_since(next) < MEMORY_INTERVALS * INTERVAL);
-        let marked = self.count - self.count_before;
+        let marked = self.count - self.first_count;
         self.count = if is_recent { marked.max(1) } else { 1 };
-        self.count_before = self.count;
-        self.next = Some(now + self.pause());
+        self.first_count = self.count;
+        self.next_mark_at = Some(now + self.pause());
         self.is_marking = true;
     }
 
-    /// The time between two marks: the rate grows with the root of their number, to which the rate of a TCP is
-    /// inversely proportional (RFC 8289 section 3.3).
+    /// The time until the next mark (`control_law`). It falls with the root of the number of marks, because the throughput
+    /// of TCP falls with the root of its loss (RFC 8289 section 3.3).
     fn pause(&self) -> Duration {
         INTERVAL.div_f64(f64::from(self.count).sqrt())
     }
@@ -112,7 +113,7 @@ mod tests {
     /// The time between two packets.
     const STEP: Duration = Duration::from_micros(100);
 
-    /// A queue whose packets wait as long as they are told.
+    /// A queue and the time. Each test chooses the sojourn times.
     struct World {
         codel: Codel,
         now: Instant,

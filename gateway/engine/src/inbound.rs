@@ -3,25 +3,26 @@
 //! A large message may be opened by another thread: a [`Job`]. The steps that depend on packet order are done when the
 //! job has returned.
 
+mod acceptor;
+
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use remap::{PeerId, Reader};
+use remap::Reader;
 
 use super::flows::{FlowAccess, Flows};
 use super::predecessor::Predecessor;
 use super::staged::seal_staged;
-use super::translate::{self, Context};
+use super::translate::Context;
 use super::{Accounts, Forwarding};
+use acceptor::Acceptor;
 use strait_packet::DropReason;
 use strait_packet::buffer::{PacketBatch, TransmitBatch};
 use strait_packet::coalesce::{Coalescer, Frame, Merge};
 use strait_packet::counters::{Counters, as_u64};
-use strait_packet::ecn::{self, Ecn};
+use strait_packet::ecn::Ecn;
 use strait_packet::path::Path;
-use strait_packet::{Header, Transport, rewrite};
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
 use strait_wg::{OpenedProbes, OpenedRun, Opening, PathProbe, Peer, ReceiverIndices};
@@ -143,7 +144,7 @@ pub struct Inbound {
     packets: PacketBatch,
     coalescer: Coalescer,
     merge: Merge,
-    /// The datagram that is handled is marked as congested.
+    /// See [`Self::handle_congested`].
     is_congested: bool,
 }
 
@@ -215,7 +216,7 @@ impl Inbound {
     }
 
     /// As [`Self::handle_datagrams`], but marks the first datagram as congested: its inner packet, if it is ECN-capable or
-    /// TCP, becomes what it would if the outer header had that mark (RFC 6040). Other senders would not send less.
+    /// TCP, becomes what it would if the outer header had that mark (RFC 6040). Senders of other packets would not send less.
     pub fn handle_congested(
         &mut self,
         received: Received<'_>,
@@ -459,51 +460,6 @@ fn handle_probes(
     if let Some(bytes) = probes.probe {
         let sent = peer.tunnel.seal_probe(PathProbe::Answer(bytes), path, out, now);
         peer.transmit.bytes.add(sent);
-    }
-}
-
-/// Checks, translates and coalesces the opened packets of one peer.
-struct Acceptor<'a> {
-    context: &'a Context<'a>,
-    id: PeerId,
-    peer: &'a Peer,
-    outer_ecn: Ecn,
-    is_congested: bool,
-    account: &'a Counters,
-    coalescer: &'a mut Coalescer,
-    merge: Merge,
-}
-
-impl Acceptor<'_> {
-    /// Takes the packets of a run, which are ranges of `bytes`.
-    #[inline]
-    fn accept_all(&mut self, bytes: &mut [u8], packets: &[Range<usize>]) {
-        for range in packets {
-            let packet = bytes.get_mut(range.clone()).unwrap_or_default();
-            match self.translate(packet) {
-                Ok(header) if self.coalescer.push(bytes, range.clone(), &header, self.merge) => {}
-                Ok(_) => self.account.count_drops(DropReason::WriteFailed, 1),
-                Err(reason) => self.account.count_drops(reason, 1),
-            }
-        }
-    }
-
-    /// Checks and translates one packet.
-    #[inline]
-    fn translate(&self, packet: &mut [u8]) -> Result<Header, DropReason> {
-        let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
-        let inner_ecn = header.ecn();
-
-        translate::inbound(self.context, self.id, self.peer, packet, &mut header)?;
-        let reacts = header.transport() == Transport::Tcp || inner_ecn != Ecn::NotEct;
-        let outer_ecn = if self.is_congested && reacts { Ecn::Ce } else { self.outer_ecn };
-        let merged_ecn =
-            ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
-        if merged_ecn != inner_ecn {
-            rewrite::set_ecn(packet, &mut header, merged_ecn)?;
-        }
-
-        Ok(header)
     }
 }
 

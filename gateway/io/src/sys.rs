@@ -5,15 +5,20 @@
 #![expect(unsafe_code, reason = "DESIGN.md decision 11: this module is the one exception")]
 #![expect(clippy::as_conversions, reason = "lengths and constants of the C interface")]
 
-mod messages;
+mod control_messages;
 
-use std::io;
-use std::mem;
+use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
-pub(super) use messages::{Message, Send, empty_messages, receive, send, send_parts};
+use socket2::SockAddr;
+
+use control_messages::{EMPTY_CONTROL, decode_control, encode_control};
+use strait_packet::path::Local;
 
 /// Checksums may be partial.
 pub(super) const TUN_F_CSUM: u32 = 0x01;
@@ -195,6 +200,189 @@ pub(super) fn restore_signals(FormerSignals(former): FormerSignals) {
         // - The handler is the one that was installed before, for this signal.
         unsafe { libc::sigaction(signal, &raw const former, ptr::null_mut()) };
     }
+}
+
+/// One send of one or more datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Send<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) destination: &'a SockAddr,
+    /// Source address; `None` leaves it to the route.
+    pub(super) source: Option<Local>,
+    /// Length of each datagram but the last; `None` if `bytes` is one datagram.
+    pub(super) segment_bytes: Option<u16>,
+    /// Type of service (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it to the host.
+    pub(super) traffic_class: u8,
+    /// Time to live (IPv4) or hop limit (IPv6) of the outer header; `None` leaves it to the host.
+    pub(super) hop_limit: Option<u8>,
+    /// Whether the outer header is IPv6 (an IPv4-mapped destination is not).
+    pub(super) is_ipv6: bool,
+}
+
+/// Sends on a blocking socket.
+///
+/// # Errors
+///
+/// That of `sendmsg`. `EIO` and `EINVAL` may mean that the kernel cannot segment; `EINVAL` and `ENETUNREACH`, among
+/// others, that it cannot send from that source.
+pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
+    send_parts(socket, &[IoSlice::new(send.bytes)], send)
+}
+
+/// Sends `parts`, one after the other, in place of the bytes of `send`, on a blocking socket.
+///
+/// # Errors
+///
+/// Those of [`send`](self::send()).
+pub(super) fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    send: Send<'_>,
+) -> io::Result<()> {
+    let mut control = EMPTY_CONTROL;
+    // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = send.destination.as_ptr().cast_mut().cast();
+    message.msg_namelen = send.destination.len();
+    // An `IoSlice` has the layout of an `iovec`.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    message.msg_controllen = encode_control(&mut control, send) as _;
+    // After the last use of `control` itself: a use would invalidate a pointer made before.
+    message.msg_control = (&raw mut control).cast();
+
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - Every pointer in `message` refers to a value that outlives the call, with its true length;
+    //   the kernel only reads through them.
+    let result = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// One message of [`receive`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    /// Bytes received.
+    pub(super) len: usize,
+    /// Length of each datagram but the last.
+    pub(super) stride: usize,
+    /// Outer source address.
+    pub(super) source: Option<SocketAddr>,
+    /// Outer destination address, if the socket reports it.
+    pub(super) local: Option<Local>,
+    /// Type of service or traffic class of the outer header.
+    pub(super) traffic_class: u8,
+    /// The message was longer than its buffer.
+    pub(super) is_truncated: bool,
+    /// When the kernel received it, if the socket reports it.
+    pub(super) arrival: Option<SystemTime>,
+}
+
+impl Message {
+    const EMPTY: Self = Self {
+        len: 0,
+        stride: 0,
+        source: None,
+        local: None,
+        traffic_class: 0,
+        is_truncated: false,
+        arrival: None,
+    };
+}
+
+/// Receives up to `N` messages without waiting, each into a buffer of its own. Returns their number.
+///
+/// # Errors
+///
+/// That of `recvmmsg`; `WouldBlock` if there is no message.
+pub(super) fn receive<B: AsMut<[u8]>, const N: usize>(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [B; N],
+    messages: &mut [Message; N],
+) -> io::Result<usize> {
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; N];
+    let mut controls = [EMPTY_CONTROL; N];
+    // SAFETY: `mmsghdr` is plain data for which all zeroes is a valid value.
+    let mut headers: [libc::mmsghdr; N] = unsafe { mem::zeroed() };
+
+    let mut count = 0;
+    let buffers = buffers.iter_mut().zip(&mut slices).zip(&mut names);
+    for (((buffer, slice), name), (control, header)) in
+        buffers.zip(controls.iter_mut().zip(&mut headers))
+    {
+        let buffer = buffer.as_mut();
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        header.msg_hdr.msg_iov = slice;
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_hdr.msg_controllen = control.0.len() as _;
+        count += 1;
+    }
+
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The first `count` headers point to buffers, names and control space that outlive the call and
+    //   are not accessed otherwise meanwhile, with their true lengths.
+    let received = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count,
+            // Its type depends on the C library.
+            libc::MSG_DONTWAIT as _,
+            ptr::null_mut(),
+        )
+    };
+    let received = check(received)?;
+
+    for (((message, header), name), control) in
+        messages.iter_mut().zip(&headers).zip(&names).zip(&controls).take(received)
+    {
+        let len = header.msg_len as usize;
+        *message = Message {
+            len,
+            stride: len,
+            source: socket_address(name, header.msg_hdr.msg_namelen),
+            is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            ..Message::EMPTY
+        };
+        let control_len: usize = header.msg_hdr.msg_controllen as _;
+        let control_len = control_len.min(control.0.len());
+        decode_control(control.0.get(..control_len).unwrap_or_default(), message);
+    }
+
+    Ok(received)
+}
+
+/// Empty messages to receive into.
+pub(super) const fn empty_messages<const N: usize>() -> [Message; N] {
+    [Message::EMPTY; N]
+}
+
+fn socket_address(
+    name: &MaybeUninit<libc::sockaddr_storage>,
+    len: libc::socklen_t,
+) -> Option<SocketAddr> {
+    let mut storage = socket2::SockAddrStorage::zeroed();
+    let copied = (len as usize).min(size_of::<libc::sockaddr_storage>());
+    // SAFETY:
+    // - The kernel wrote `len` bytes to `name`, and at most its size are copied.
+    // - `storage` is a `sockaddr_storage` of its own, so the two cannot overlap.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            name.as_ptr().cast::<u8>(),
+            (&raw mut storage).cast::<u8>(),
+            copied,
+        );
+    }
+    // SAFETY: `storage` holds an address of `copied` bytes as the kernel wrote it, zeroes behind it.
+    let address = unsafe { SockAddr::new(storage, copied as libc::socklen_t) };
+
+    address.as_socket()
 }
 
 /// Makes the C library map each allocation of at least `bytes` bytes on its own, and unmap it when it is freed. Returns

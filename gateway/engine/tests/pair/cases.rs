@@ -406,7 +406,7 @@ fn underlay_congestion_marks_the_inner_packet() {
     world.assert_accounts_balance();
 }
 
-/// Other UDP senders would not send less.
+/// Senders of UDP without ECN would not send less.
 #[test]
 fn a_long_queue_marks_tcp_and_ecn_only() {
     let mut world = World::new(Network { queues_are_long: true, ..Network::PERFECT });

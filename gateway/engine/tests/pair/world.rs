@@ -58,7 +58,7 @@ pub(crate) struct Network {
     /// Random additional delay up to this: reorders datagrams.
     pub(crate) jitter: Duration,
     pub(crate) marks_congestion: bool,
-    /// Datagrams wait long in the queues of the receivers.
+    /// The receivers mark each datagram, as if their queues stayed long.
     pub(crate) queues_are_long: bool,
 }
 

@@ -1,86 +1,23 @@
-//! Messages of sockets: sendmsg(2) and recvmmsg(2) with their control messages.
+//! The control messages of sendmsg(2) and recvmmsg(2), as bytes.
+#![deny(unsafe_code)]
 
-use std::io::{self, IoSlice};
-use std::mem::{self, MaybeUninit};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
-use socket2::SockAddr;
-
-use super::check;
+use super::{Message, Send};
 use strait_packet::path::Local;
 
 /// Space for the control messages of one message, aligned as the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+pub(super) struct Control(pub(super) [u8; CONTROL_BYTES]);
 
 const CONTROL_BYTES: usize = 144;
 
-const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
-
-/// One send of one or more datagrams.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Send<'a> {
-    pub(in super::super) bytes: &'a [u8],
-    pub(in super::super) destination: &'a SockAddr,
-    /// Source address; `None` leaves it to the route.
-    pub(in super::super) source: Option<Local>,
-    /// Length of each datagram but the last; `None` if `bytes` is one datagram.
-    pub(in super::super) segment_bytes: Option<u16>,
-    /// Type of service (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it to the host.
-    pub(in super::super) traffic_class: u8,
-    /// Time to live (IPv4) or hop limit (IPv6) of the outer header; `None` leaves it to the host.
-    pub(in super::super) hop_limit: Option<u8>,
-    /// Whether the outer header is IPv6 (an IPv4-mapped destination is not).
-    pub(in super::super) is_ipv6: bool,
-}
-
-/// Sends on a blocking socket.
-///
-/// # Errors
-///
-/// That of `sendmsg`. `EIO` and `EINVAL` may mean that the kernel cannot segment; `EINVAL` and `ENETUNREACH`, among
-/// others, that it cannot send from that source.
-pub(in super::super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
-    send_parts(socket, &[IoSlice::new(send.bytes)], send)
-}
-
-/// Sends `parts`, one after the other, in place of the bytes of `send`, on a blocking socket.
-///
-/// # Errors
-///
-/// Those of [`send`](self::send()).
-pub(in super::super) fn send_parts(
-    socket: BorrowedFd<'_>,
-    parts: &[IoSlice<'_>],
-    send: Send<'_>,
-) -> io::Result<()> {
-    let mut control = EMPTY_CONTROL;
-    // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_name = send.destination.as_ptr().cast_mut().cast();
-    message.msg_namelen = send.destination.len();
-    // An `IoSlice` has the layout of an `iovec`.
-    message.msg_iov = parts.as_ptr().cast_mut().cast();
-    message.msg_iovlen = parts.len() as _;
-    message.msg_controllen = encode_control(&mut control, send) as _;
-    // After the last use of `control` itself: a use would invalidate a pointer made before.
-    message.msg_control = (&raw mut control).cast();
-
-    // SAFETY:
-    // - `socket` is an open descriptor for the duration of the call.
-    // - Every pointer in `message` refers to a value that outlives the call, with its true length;
-    //   the kernel only reads through them.
-    let result = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
-
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
+pub(super) const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
 
 /// Writes the control messages that `send` needs and returns their length.
-fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
+pub(super) fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
     let mut len = 0;
     if let Some(segment_bytes) = send.segment_bytes {
         len += put(
@@ -159,135 +96,10 @@ fn put(
     space
 }
 
-/// One message of [`receive`].
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Message {
-    /// Bytes received.
-    pub(in super::super) len: usize,
-    /// Length of each datagram but the last.
-    pub(in super::super) stride: usize,
-    /// Outer source address.
-    pub(in super::super) source: Option<SocketAddr>,
-    /// Outer destination address, if the socket reports it.
-    pub(in super::super) local: Option<Local>,
-    /// Type of service or traffic class of the outer header.
-    pub(in super::super) traffic_class: u8,
-    /// The message was longer than its buffer.
-    pub(in super::super) is_truncated: bool,
-    /// When the kernel received it, if the socket reports it.
-    pub(in super::super) arrival: Option<SystemTime>,
-}
-
-impl Message {
-    const EMPTY: Self = Self {
-        len: 0,
-        stride: 0,
-        source: None,
-        local: None,
-        traffic_class: 0,
-        is_truncated: false,
-        arrival: None,
-    };
-}
-
-/// Receives up to `N` messages without waiting, each into a buffer of its own. Returns their number.
-///
-/// # Errors
-///
-/// That of `recvmmsg`; `WouldBlock` if there is no message.
-pub(in super::super) fn receive<B: AsMut<[u8]>, const N: usize>(
-    socket: BorrowedFd<'_>,
-    buffers: &mut [B; N],
-    messages: &mut [Message; N],
-) -> io::Result<usize> {
-    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
-    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; N];
-    let mut controls = [EMPTY_CONTROL; N];
-    // SAFETY: `mmsghdr` is plain data for which all zeroes is a valid value.
-    let mut headers: [libc::mmsghdr; N] = unsafe { mem::zeroed() };
-
-    let mut count = 0;
-    let buffers = buffers.iter_mut().zip(&mut slices).zip(&mut names);
-    for (((buffer, slice), name), (control, header)) in
-        buffers.zip(controls.iter_mut().zip(&mut headers))
-    {
-        let buffer = buffer.as_mut();
-        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        header.msg_hdr.msg_iov = slice;
-        header.msg_hdr.msg_iovlen = 1;
-        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_hdr.msg_controllen = control.0.len() as _;
-        count += 1;
-    }
-
-    // SAFETY:
-    // - `socket` is an open descriptor for the duration of the call.
-    // - The first `count` headers point to buffers, names and control space that outlive the call and
-    //   are not accessed otherwise meanwhile, with their true lengths.
-    let received = unsafe {
-        libc::recvmmsg(
-            socket.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count,
-            // Its type depends on the C library.
-            libc::MSG_DONTWAIT as _,
-            ptr::null_mut(),
-        )
-    };
-    let received = check(received)?;
-
-    for (((message, header), name), control) in
-        messages.iter_mut().zip(&headers).zip(&names).zip(&controls).take(received)
-    {
-        let len = header.msg_len as usize;
-        *message = Message {
-            len,
-            stride: len,
-            source: socket_address(name, header.msg_hdr.msg_namelen),
-            is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            ..Message::EMPTY
-        };
-        let control_len: usize = header.msg_hdr.msg_controllen as _;
-        let control_len = control_len.min(control.0.len());
-        decode_control(control.0.get(..control_len).unwrap_or_default(), message);
-    }
-
-    Ok(received)
-}
-
-/// Empty messages to receive into.
-pub(in super::super) const fn empty_messages<const N: usize>() -> [Message; N] {
-    [Message::EMPTY; N]
-}
-
-fn socket_address(
-    name: &MaybeUninit<libc::sockaddr_storage>,
-    len: libc::socklen_t,
-) -> Option<SocketAddr> {
-    let mut storage = socket2::SockAddrStorage::zeroed();
-    let copied = (len as usize).min(size_of::<libc::sockaddr_storage>());
-    // SAFETY:
-    // - The kernel wrote `len` bytes to `name`, and at most its size are copied.
-    // - `storage` is a `sockaddr_storage` of its own, so the two cannot overlap.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            name.as_ptr().cast::<u8>(),
-            (&raw mut storage).cast::<u8>(),
-            copied,
-        );
-    }
-    // SAFETY: `storage` holds an address of `copied` bytes as the kernel wrote it, zeroes behind it.
-    let address = unsafe { SockAddr::new(storage, copied as libc::socklen_t) };
-
-    address.as_socket()
-}
-
 /// Reads the control messages that the kernel wrote: segment size, traffic class, destination and time of arrival.
 ///
 /// A truncated or contradictory message ends the walk: a wrong length must not loop.
-fn decode_control(mut control: &[u8], message: &mut Message) {
+pub(super) fn decode_control(mut control: &[u8], message: &mut Message) {
     const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
     const WORD: usize = size_of::<usize>();
 
@@ -348,7 +160,10 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use proptest::prelude::*;
+    use socket2::SockAddr;
 
     use super::*;
 
