@@ -13,6 +13,7 @@ use super::loop_guard::{EndpointCache, LoopGuard};
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::path::Path;
+use strait_wg::initiation_copies::CopyQueue;
 use strait_wg::{AllowedIps, Peer, PublicKey};
 
 /// The table, cryptokey routing and the peers of one generation.
@@ -155,6 +156,11 @@ impl Forwarding {
     /// How many searches for peers were requested.
     pub(super) fn count_sought(&self) -> u64 {
         self.loop_guard.count_sought()
+    }
+
+    /// The copies of initiations to all peers that wait for their turn.
+    pub(super) fn initiation_copies(&self) -> &CopyQueue {
+        self.loop_guard.initiation_copies()
     }
 
     /// The kernel refuses to send by `path`: peers that are reached by it are reached from another address of ours from

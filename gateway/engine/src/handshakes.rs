@@ -16,11 +16,11 @@ use super::keyring::Keyring;
 use super::staged::seal_staged;
 use super::{Accounts, Flows, Forwarding};
 use strait_packet::DropReason;
-use strait_packet::buffer::TransmitBatch;
+use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::counters::as_u64;
 use strait_packet::path::Path;
 use strait_wg::Epoch;
-use strait_wg::message::Message;
+use strait_wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use strait_wg::tunnel::{EndpointUpdate, Identification};
 use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
@@ -147,6 +147,30 @@ impl Handshakes {
             started: 0,
             now,
         }
+    }
+
+    /// Appends the copies of initiations that are due at `now`. Returns whether `out` is full before all are written: the
+    /// caller then drains it, and calls again. To be called at [`Self::next_copy`].
+    pub fn send_copies(&mut self, now: Instant, out: &mut TransmitBatch) -> bool {
+        let forwarding = self.forwarding.load();
+        let queue = forwarding.initiation_copies();
+        while out.spare_transmits() > 0 && out.has_room(MAX_HANDSHAKE_BYTES) {
+            let Some((key, initiation, path)) = queue.pop_due(now) else { return false };
+            let Some(peer) = forwarding.by_key(key) else { continue };
+            if peer.endpoints.is_unanswered(&initiation) {
+                let before = out.len();
+                out.push_message(&initiation, Outer::handshake(path));
+                count_sent(peer, before, out);
+            }
+        }
+
+        true
+    }
+
+    /// When the next copy of an initiation is due. If a packet has started a handshake, its first copy may wait for the next
+    /// [`Self::handle_timeout`], as the packet thread does not wake this one.
+    pub fn next_copy(&mut self) -> Option<Instant> {
+        self.forwarding.load().initiation_copies().next_due()
     }
 
     /// As [`Self::handle_timeout`], but starts and renews no handshakes. Initiations are still answered, and state with

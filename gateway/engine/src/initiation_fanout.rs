@@ -1,16 +1,16 @@
 //! Sends initiations to several endpoints: to the one in use, or to all candidates of the peer.
 //!
-//! A tunnel writes one message for one destination. Its caller then calls [`fan_out`], which sends copies of an
-//! initiation to the other endpoints while the peer may have moved. A responder answers the copy that arrives first and
-//! drops the others as replayed, so the response comes from the fastest endpoint. Since it is authentic, that endpoint
-//! becomes the one in use.
+//! A tunnel writes one message for one destination. Its caller then calls [`fan_out`], which has copies of an
+//! initiation sent to the other endpoints while the peer may have moved: one after another, as long as none is answered
+//! (see [`initiation_copies`](strait_wg::initiation_copies)). A responder answers the copy that arrives first and drops
+//! the others as replayed. Since the response is authentic, its source becomes the endpoint in use.
 //!
-//! The fastest path may work in one direction only: its copy is accepted each time, and the response is lost. So after
+//! The first path may work in one direction only: its copy is accepted each time, and the response is lost. So after
 //! a few unanswered initiations, every second one goes to a single endpoint, to each of them in turn.
 //!
 //! An address of ours may be dead too, if its link is down, and the kernel still sends from it. So the copies leave
-//! from the address that the route selects, one of them to the endpoint in use. Until the peer answers, nothing else is
-//! sent from the address at which it did not answer.
+//! from the address that the route selects, the last of them to the endpoint in use. Until the peer answers, nothing
+//! else is sent from the address at which it did not answer.
 //!
 //! A NAT or a load balancer may hold state that maps our port to a former endpoint of the peer, and each initiation
 //! refreshes that state. So the ports take turns: [`SAME_PORT`] initiations from one port, as many from the other. A
@@ -22,9 +22,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strait_packet::buffer::{Outer, TransmitBatch};
+use strait_packet::buffer::TransmitBatch;
 use strait_packet::path::{LocalPort, Path};
 use strait_wg::Peer;
+use strait_wg::initiation_copies::InitiationCopies;
 use strait_wg::message::{Initiation, Message};
 use strait_wg::tunnel::SessionState;
 
@@ -41,8 +42,8 @@ const SENT_TO_ALL: u32 = 2;
 /// forgets UDP flows after 120 s.
 const SAME_PORT: u32 = 24;
 
-/// If initiations were appended to the first `before` bytes of `out`, counts that as one, and also sends each to the
-/// other endpoints of `peer` unless its session is only renewed.
+/// If initiations were appended to the first `before` bytes of `out`, counts that as one, and queues copies of each to
+/// the other endpoints of `peer` unless its session is only renewed.
 ///
 /// Returns the number of initiations.
 pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
@@ -64,7 +65,8 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
             continue;
         }
         if target.is_none() {
-            send_copies(&initiation, &addresses, Path { port, ..sent_to }, out);
+            let sent_to = Path { port, ..sent_to };
+            queue_copies(peer, initiation, other_paths(&addresses, sent_to), now);
         }
         if !is_renewal {
             peer.endpoints.forget_local(sent_to);
@@ -86,9 +88,8 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
     }
     if !is_requested && peer.tunnel.is_handshaking(now) {
         if let Some((initiation, source)) = peer.endpoints.initiation_for_former() {
-            let path = Path { port: port(peer, peer.endpoints.unanswered()), ..source.into() };
-            // Without room the next initiation goes there.
-            let _ = out.push_message(&initiation, Outer::handshake(path));
+            let port = port(peer, peer.endpoints.unanswered());
+            queue_copies(peer, initiation, [Path { port, ..source.into() }], now);
         }
         return 0;
     }
@@ -106,7 +107,7 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
         return 0;
     };
     peer.endpoints.handle_initiation(initiation);
-    send_copies(initiation, &addresses, *sent_to, out);
+    queue_copies(peer, *initiation, other_paths(&addresses, *sent_to), now);
 
     1
 }
@@ -127,20 +128,26 @@ fn port(peer: &Peer, unanswered: u32) -> LocalPort {
     if is_turn_of_other { in_use.other() } else { in_use }
 }
 
-/// Sends copies of an initiation, which was sent by the path `sent_to`, to all `addresses`, from the address that the
-/// route selects. A copy that does not fit is lost, as on the network.
-fn send_copies(
-    initiation: &Initiation,
-    addresses: &[SocketAddr],
-    sent_to: Path,
-    out: &mut TransmitBatch,
+/// The paths for copies of an initiation that was sent by the path `sent_to`: to the other `addresses`, and then to the
+/// same one from the address that the route selects.
+fn other_paths(addresses: &[SocketAddr], sent_to: Path) -> impl Iterator<Item = Path> {
+    let others = addresses.iter().filter(move |address| **address != sent_to.remote);
+    let others = others.map(move |address| Path { port: sent_to.port, ..(*address).into() });
+
+    others.chain(Some(sent_to.without_local()).filter(|path| *path != sent_to))
+}
+
+/// Copies of an initiation go by `paths` if the peer does not answer meanwhile.
+fn queue_copies(
+    peer: &Peer,
+    initiation: Initiation,
+    paths: impl IntoIterator<Item = Path>,
+    now: Instant,
 ) {
-    let paths = addresses.iter().map(|address| Path { port: sent_to.port, ..(*address).into() });
-    for path in paths.filter(|path| *path != sent_to) {
-        if !out.push_message(initiation, Outer::handshake(path)) {
-            return;
-        }
-    }
+    let paths = paths.into_iter().collect();
+    let copies = InitiationCopies { peer: peer.keys.public_key, initiation, paths };
+
+    peer.endpoints.queue_copies(copies, now);
 }
 
 /// The only address that the next initiation goes to, or `None` if it goes to all, after so many `unanswered` ones. The

@@ -31,6 +31,7 @@ use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header};
 use strait_wg::Peer;
 use strait_wg::endpoints::EndpointEvents;
+use strait_wg::initiation_copies::CopyQueue;
 
 const UDP: u8 = 17;
 
@@ -74,6 +75,11 @@ impl LoopGuard {
     /// The counter of endpoint changes, for new peers.
     pub(super) fn moves(&self) -> Arc<EndpointEvents> {
         Arc::clone(&self.moves)
+    }
+
+    /// The copies of initiations to all peers that wait for their turn.
+    pub(super) fn initiation_copies(&self) -> &CopyQueue {
+        self.moves.copies()
     }
 
     /// How many searches for peers were requested.

@@ -153,6 +153,10 @@ pub(super) fn run(
             shared.send_all(&mut batch);
             next_tick = now + TICK;
         }
+        while handshakes.send_copies(now, &mut batch) {
+            shared.send_all(&mut batch);
+        }
+        shared.send_all(&mut batch);
 
         let mut count = 0;
         for (steered, errors) in Steered::ALL.into_iter().zip(&mut errors) {
@@ -186,7 +190,10 @@ pub(super) fn run(
                 thread::sleep(next_poll.saturating_duration_since(now));
                 next_poll = now.max(next_poll) + PERIOD;
             }
-            Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
+            Next::Wait => {
+                let until = handshakes.next_copy().map_or(next_tick, |copy| next_tick.min(copy));
+                wait.wait_for(until.saturating_duration_since(clock::now()));
+            }
         }
     }
 

@@ -14,11 +14,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use strait_packet::path::{LocalPort, Path};
 
+use crate::initiation_copies::{CopyQueue, InitiationCopies};
 use crate::message::Initiation;
 
 /// The most candidates of a peer. A stock implementation answers ten initiations a second, and all candidates may be
@@ -26,11 +28,12 @@ use crate::message::Initiation;
 pub const MAX_CANDIDATES: usize = 8;
 
 /// Counts path changes and handshake requests of all peers that share it: the engine walks its peers only after a
-/// count has changed.
+/// count has changed. Copies of their initiations wait here.
 #[derive(Debug, Default)]
 pub struct EndpointEvents {
     path_changes: AtomicU64,
     handshake_requests: AtomicU64,
+    copies: CopyQueue,
 }
 
 impl EndpointEvents {
@@ -44,6 +47,12 @@ impl EndpointEvents {
     #[must_use]
     pub fn handshake_requests(&self) -> u64 {
         self.handshake_requests.load(Ordering::Acquire)
+    }
+
+    /// The copies of initiations that wait for their turn.
+    #[must_use]
+    pub const fn copies(&self) -> &CopyQueue {
+        &self.copies
     }
 
     fn count_path_change(&self) {
@@ -246,6 +255,17 @@ impl Endpoints {
             self.roamed_at_initiation.store(roamed, Ordering::Relaxed);
         }
         self.unanswered.store(unanswered.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether `initiation` was the last one sent, and no handshake has completed since.
+    #[must_use]
+    pub fn is_unanswered(&self, initiation: &Initiation) -> bool {
+        self.initiation.load().as_deref() == Some(initiation)
+    }
+
+    /// Copies of the last initiation wait for their turn.
+    pub fn queue_copies(&self, copies: InitiationCopies, now: Instant) {
+        self.events.copies.push(copies, now);
     }
 
     /// Whether the peer roamed since the first unanswered initiation: an answer may be older than that.

@@ -14,6 +14,7 @@ pub mod endpoints;
 pub mod engine;
 pub mod handover;
 pub mod index;
+pub mod initiation_copies;
 pub mod key;
 pub mod key_rotation;
 pub mod message;

@@ -10,6 +10,7 @@ use super::*;
 use crate::{Engine, PeerConfig, Settings};
 use strait_packet::ecn::Ecn;
 use strait_packet::path::LocalPort;
+use strait_wg::initiation_copies::COPY_INTERVAL;
 use strait_wg::key_rotation::GRACE;
 use strait_wg::native::Environment;
 use strait_wg::tunnel::{Identity, PeerKeys};
@@ -352,7 +353,7 @@ impl Hub {
         self.sent(by).into_iter().map(|(_, path)| path).collect()
     }
 
-    /// Advances time. Returns what was sent, and by which path.
+    /// Advances time. Returns what was sent until the first copy of each initiation, and by which path.
     fn sent(&mut self, by: Duration) -> Vec<(Vec<u8>, Path)> {
         self.now += by;
         let mut sent = Vec::new();
@@ -364,6 +365,11 @@ impl Hub {
         let mut out = TransmitBatch::default();
         let mut scan = self.engine.handshakes.handle_timeout(self.now);
         while scan.fill(&mut out) {
+            collect(&mut out);
+        }
+        collect(&mut out);
+        let copies_due = self.now + COPY_INTERVAL;
+        while self.engine.handshakes.send_copies(copies_due, &mut out) {
             collect(&mut out);
         }
         collect(&mut out);

@@ -12,13 +12,12 @@ use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::path::Path;
 use strait_wg::Peer;
-use strait_wg::endpoints::MAX_CANDIDATES;
 
 /// The most bytes that one peer may append: a full-size staged packet.
 const FULL_BELOW_BYTES: usize = 68 * 1024;
 
-/// The most sends that one peer may append: all staged packets, and two initiations to every endpoint.
-const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
+/// The most sends that one peer may append: all staged packets, and a few handshake messages.
+const SPARE_TRANSMITS: usize = 8 + 256;
 
 /// The most handshakes that one timer scan starts with peers that no packet waits for: two thousand a second, which
 /// take about a tenth of a core for Curve25519. So a gateway that starts with thousands of peers, or whose peers are

@@ -98,6 +98,8 @@ fn dead_first_endpoint_causes_no_delay() {
 #[test]
 fn fastest_response_selects_the_endpoint() {
     let mut world = reachable_at(&[1, 2, 3]);
+    // The response arrives after the last copy was sent.
+    world.set_network(Network { delay: STEP, ..Network::PERFECT });
 
     world.run(SECOND);
 

@@ -17,6 +17,9 @@ const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 /// After this, a receiver of data must have sent something (section 6.5).
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A copy of an initiation follows the former one after at least this: see `strait_wg::initiation_copies`.
+const COPY_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Tolerance of timers: they are checked ten times a second, and the initiator counts the age of a session from the
 /// arrival of the response.
 const LATENESS: Duration = Duration::from_millis(500);
@@ -43,6 +46,8 @@ struct Session {
 #[derive(Debug, Default)]
 struct Side {
     initiation: Vec<u8>,
+    /// When [`Self::initiation`] or a copy of it was last sent.
+    initiation_sent: Duration,
     initiations: Vec<Duration>,
     /// When data arrived after which nothing was sent.
     silent_since: Option<Duration>,
@@ -54,11 +59,15 @@ impl ProtocolChecker {
         let to = 1 - from;
         self.sides[from].silent_since = None;
         match Message::classify(bytes).unwrap() {
-            // A copy to another address.
-            Message::Initiation if self.sides[from].initiation == bytes => {}
             Message::Initiation => {
-                self.sides[from].initiation = bytes.to_vec();
-                self.sides[from].initiations.push(now);
+                let side = &mut self.sides[from];
+                let last = std::mem::replace(&mut side.initiation_sent, now);
+                if side.initiation == bytes {
+                    assert!(now - last >= COPY_INTERVAL, "a copy follows after {:?}", now - last);
+                } else {
+                    side.initiation = bytes.to_vec();
+                    side.initiations.push(now);
+                }
             }
             Message::Response { receiver_index } => {
                 for key in [(from, sender_index(bytes)), (to, receiver_index)] {

@@ -327,12 +327,15 @@ impl World {
 
     fn tick(&mut self) {
         for side in [MILAN, ROME] {
+            let now = self.now();
+            let mut out = self.spare.pop().unwrap_or_default();
+            self.sides[side].engine.handshakes.send_copies(now, &mut out);
+            self.transmit(side, out);
             if self.elapsed < self.sides[side].next_tick {
                 continue;
             }
             self.sides[side].next_tick = self.elapsed + TICK;
             let mut out = self.spare.pop().unwrap_or_default();
-            let now = self.now();
             self.sides[side].engine.handshakes.handle_timeout(now).fill(&mut out);
             // As the daemon does every second.
             self.sides[side].engine.control.free_retired();
@@ -343,8 +346,13 @@ impl World {
     }
 
     /// Time until the next event, if no datagram is in flight.
-    fn quiet(&self) -> Option<Duration> {
-        let next = self.sides.iter().map(|side| side.next_tick).min()?;
+    fn quiet(&mut self) -> Option<Duration> {
+        let start = self.start;
+        let next = self.sides.iter_mut().flat_map(|side| {
+            let copy = side.engine.handshakes.next_copy();
+            [Some(side.next_tick), copy.map(|due| due.saturating_duration_since(start))]
+        });
+        let next = next.flatten().min()?;
 
         next.checked_sub(self.elapsed).filter(|quiet| self.wire.is_empty() && !quiet.is_zero())
     }
