@@ -8,14 +8,16 @@ mod matrix;
 pub(crate) mod partner;
 
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use strait_lab::Cluster;
 use strait_lab::Layout;
 use strait_lab::TwoClusters;
+use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
 use strait_lab::wait_until;
 use strait_wg::Engine;
@@ -130,6 +132,38 @@ fn keys_change_while_pods_talk() {
         assert!(after_change.is_perfect(), "{engine}, {initiator:?}: {after_change:?}");
         assert!(changed.is_perfect(), "{engine}, {initiator:?}: {changed:?}");
         assert_ne!(last_handshake(&pair.clusters.rome), before, "{engine}, {initiator:?}");
+        pair.finish();
+    }
+}
+
+/// It may answer two copies of an initiation that it handles at the same time, and then drops the session of the first
+/// answer.
+#[test]
+fn sessions_work_with_two_addresses_of_one_peer() {
+    let Some(_turn) = require(&NEEDS) else {
+        return;
+    };
+    let Some(wireguard_go) = Installed::find(Partner::WireguardGo) else {
+        return;
+    };
+    for engine in Engine::ALL {
+        let mut pair = Pair::start(&wireguard_go, Terms::usual(engine, Initiator::Strait));
+        let target = pair.target();
+        let TwoClusters { rome, milan, scratch, .. } = &mut pair.clusters;
+        let other: IpNet = "198.51.100.13/24".parse().unwrap();
+        milan.gateway.add_address(UNDERLAY_LINK, other).unwrap();
+        let peer = &mut rome.config.peers[0];
+        peer.endpoint = None;
+        peer.endpoints = [milan.underlay, other.addr()]
+            .map(|address| SocketAddr::new(address, LISTEN_PORT).to_string())
+            .into();
+
+        for start in 0..10 {
+            rome.start(Path::new(STRAIT), scratch).unwrap();
+            rome.process().unwrap().wait_for_session().unwrap();
+            let report = Ping::new(target, 3).run(&rome.pod).unwrap();
+            assert!(report.is_perfect(), "{engine}, start {start}: {report:?}");
+        }
         pair.finish();
     }
 }
