@@ -224,6 +224,11 @@ impl Shared {
         }
     }
 
+    /// See [`InitiationClock::has_predecessor`].
+    fn has_predecessor(&self) -> bool {
+        self.handshakes().clock.has_predecessor()
+    }
+
     /// See [`InitiationClock::since_1970`].
     fn since_1970(&self, now: Instant) -> Duration {
         self.handshakes().clock.since_1970(now)

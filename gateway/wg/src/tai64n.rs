@@ -100,6 +100,11 @@ impl InitiationClock {
         }
     }
 
+    /// Whether another process held the key before.
+    pub(super) const fn has_predecessor(&self) -> bool {
+        self.floor.is_some()
+    }
+
     /// The time since 1970 for an initiation that is sent `now`.
     pub(super) fn since_1970(&mut self, now: Instant) -> Duration {
         // One step later, because timestamps are rounded to steps.
@@ -127,14 +132,13 @@ impl Timestamps {
         self.last
     }
 
-    /// The timestamp of an initiation at the time `since_1970`. If the peer has not answered the ones before within
-    /// [`REKEY_TIMEOUT`](crate::tunnel::REKEY_TIMEOUT), the handshake `is_unanswered`: then the timestamp is later than
-    /// those of an implementation that adds the leap seconds.
+    /// The timestamp of an initiation at the time `since_1970`. If it `is_ahead`, it is later than those of an
+    /// implementation that adds the leap seconds, and than those of another process of ours that were ahead.
     ///
-    /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops initiations of
-    /// the next program with this key, such as this one after a restart or another replica, as replayed.
-    pub(super) fn next(&mut self, since_1970: Duration, is_unanswered: bool) -> Timestamp {
-        let ahead = if is_unanswered { LEAP_SECONDS } else { Duration::ZERO };
+    /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops initiations that
+    /// are not ahead of the next program with this key as replayed.
+    pub(super) fn next(&mut self, since_1970: Duration, is_ahead: bool) -> Timestamp {
+        let ahead = if is_ahead { LEAP_SECONDS } else { Duration::ZERO };
         self.last = (since_1970 + ahead).max(self.last + STEP);
 
         Timestamp::new(self.last)

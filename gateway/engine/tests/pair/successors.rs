@@ -31,6 +31,28 @@ fn successor_with_slow_clock_needs_the_former_timestamp() {
     }
 }
 
+/// The initiations of the former process were dated ahead of the clock after the peer had not answered for a while.
+#[test]
+fn successor_after_an_outage_is_answered_at_once() {
+    // The library takes timestamps from the clock of the machine.
+    if ENGINES[ROME] != Engine::Native {
+        return;
+    }
+    for continues in [true, false] {
+        let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
+        world.run(12 * SECOND);
+        world.set_network(Network::PERFECT);
+        world.run(6 * SECOND);
+        assert!(world.session(ROME).is_established);
+
+        for _ in 0..3 {
+            world.restart_behind(ROME, 0 * SECOND, continues);
+            world.run(2 * SECOND);
+            assert_eq!(world.session(ROME).is_established, continues);
+        }
+    }
+}
+
 /// A packet starts the handshake before the first timeout, which finds the request for one.
 #[test]
 fn successor_with_traffic_starts_one_handshake() {

@@ -124,12 +124,15 @@ impl State {
     }
 
     /// The timestamp for an initiation that is sent `now`: later than all earlier ones to the peer.
+    ///
+    /// It is ahead of the clock if the peer has not answered the ones before within [`REKEY_TIMEOUT`], and before the
+    /// first session of a process that takes over from another one, whose initiations may have been ahead.
     pub(super) fn timestamp(&self, now: Instant) -> Timestamp {
         let since_1970 = self.shared.since_1970(now);
-
         let is_unanswered = self.attempt.as_ref().is_some_and(|attempt| attempt.is_unanswered(now));
+        let takes_over = self.last_handshake.is_none() && self.shared.has_predecessor();
 
-        self.accepted().ours.next(since_1970, is_unanswered)
+        self.accepted().ours.next(since_1970, is_unanswered || takes_over)
     }
 
     pub(super) fn accepted(&self) -> MutexGuard<'_, Accepted> {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use strait_kube::active::ActivePod;
 use strait_kube::election::{Elector, PeerRecord, ProbedPathMtu, Role};
 use strait_kube::repeated_failure::RepeatedFailure;
@@ -54,7 +55,10 @@ pub(super) async fn run_election(
             // Any writer of Leases may have set this value.
             let PeerRecord { endpoint, path_mtu } = elector.record_of_leader();
             let peer_endpoint = endpoint.and_then(|left| address_of_one_host(left).ok());
-            let continue_after = elector.continue_after();
+            // The process before this one in the container had the clock of this machine.
+            let former_process =
+                || has_led.then(|| Duration::try_from(Timestamp::now().as_duration()).ok());
+            let continue_after = elector.continue_after().or_else(|| former_process().flatten());
             peer.heard.mark_unchanged();
             (has_session, began) = (false, Instant::now());
             peer.awaits.send_replace(is == Role::Leader);
@@ -394,7 +398,9 @@ mod tests {
             let (_hears, heard) = watch::channel(None);
             let (role, end) = replica_that(has_led, &client, "gw-1", term, heard);
             requests.wait_for(|count| *count >= 10).await.unwrap();
-            assert_eq!(reported_term.borrow().is_some(), has_led);
+            let term = *reported_term.borrow();
+            assert_eq!(term.is_some(), has_led);
+            assert_eq!(term.is_some_and(|term| term.continue_after.is_some()), has_led);
             end.send(true).unwrap();
             assert!(!role.await.unwrap());
         }
