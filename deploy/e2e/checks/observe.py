@@ -101,19 +101,22 @@ def all_up(cluster, count):
 
 @check("no request was refused, and each names its component")
 def audit(world):
-    count, early, refused, unnamed = 0, 0, Counter(), Counter()
+    count, early, late, refused, unnamed = 0, 0, 0, Counter(), Counter()
     for cluster in world.clusters:
-        granted, early_refused = set(), Counter()
+        granted, early_refused, removed = set(), Counter(), set()
         for line in cluster.audit_log.read_text().splitlines():
             event = json.loads(line)
             user = event["user"]["username"]
+            note_rights(event, removed)
             if not is_ours(user):
                 continue
             count += 1
             code = event.get("responseStatus", {}).get("code", 0)
-            asked = f"{user} {event['verb']} {event.get('objectRef', {}).get('resource', event['requestURI'])}"
+            asked = f"{user} {event['verb']} {resource(event) or event['requestURI']}"
             if code == 403 and has_just_started(cluster, event):
                 early_refused[asked] += 1
+            elif code == 403 and event["verb"] == "get" and resource(event) == "leases" and user in removed:
+                late += 1
             elif code in (401, 403):
                 refused[f"{code} {asked}"] += 1
             else:
@@ -125,7 +128,33 @@ def audit(world):
         refused.update({f"403 {asked}": times for asked, times in early_refused.items() if asked not in granted})
     require(not refused, f"refused: {dict(refused)}")
     require(not unnamed, f"without User-Agent: {dict(unnamed.most_common(5))}")
-    return f"{count} requests" + (f", {early} of them to an API server that had not read its roles yet" if early else "")
+    return (
+        f"{count} requests"
+        + (f", {early} of them to an API server that had not read its roles yet" if early else "")
+        + (f", {late} of removed gateways for their Leases" if late else "")
+    )
+
+
+def note_rights(event, removed):
+    """Notes in `removed` the service account of a gateway whose RoleBinding is deleted, until it has one again.
+
+    The garbage collector deletes it together with the Deployment: a removed gateway cannot release its Lease.
+    """
+    about = event.get("objectRef", {})
+    if about.get("resource") != "rolebindings" or event.get("responseStatus", {}).get("code", 0) >= 300:
+        return
+    namespace, prefix = about.get("namespace"), f"strait-gateway-{about.get('namespace')}-"
+    if not about.get("name", "").startswith(prefix):
+        return
+    account = f"system:serviceaccount:{namespace}:{about['name'].removeprefix(prefix)}"
+    if event["verb"] == "delete":
+        removed.add(account)
+    elif event["verb"] in ("create", "patch", "update"):
+        removed.discard(account)
+
+
+def resource(event):
+    return event.get("objectRef", {}).get("resource")
 
 
 def has_just_started(cluster, event):

@@ -46,7 +46,7 @@ fn successor_after_an_outage_is_answered_at_once() {
         assert!(world.session(ROME).is_established);
 
         for _ in 0..3 {
-            world.restart_behind(ROME, 0 * SECOND, continues);
+            world.restart_behind(ROME, Duration::ZERO, continues);
             world.run(2 * SECOND);
             assert_eq!(world.session(ROME).is_established, continues);
         }
