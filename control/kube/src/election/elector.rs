@@ -162,6 +162,11 @@ impl Elector {
         .await;
         let error = match released {
             Ok(Ok(had_it)) => return had_it,
+            // The garbage collector deletes the rights of a removed gateway together with its pod.
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                info!(error = %status, "the Lease was not released: this account has no right to it any more");
+                return false;
+            }
             Ok(Err(error)) => error.to_string(),
             Err(silent) => silent.to_string(),
         };
