@@ -129,15 +129,16 @@ fn port(peer: &Peer, unanswered: u32) -> LocalPort {
 }
 
 /// The paths for copies of an initiation that was sent by the path `sent_to`: to the other `addresses`, and then to the
-/// same one from the address that the route selects.
+/// same one, if it is among them, from the address that the route selects.
 fn other_paths(addresses: &[SocketAddr], sent_to: Path) -> impl Iterator<Item = Path> {
     let others = addresses.iter().filter(move |address| **address != sent_to.remote);
     let others = others.map(move |address| Path { port: sent_to.port, ..(*address).into() });
 
-    others.chain(Some(sent_to.without_local()).filter(|path| *path != sent_to))
+    let same = Some(sent_to.without_local()).filter(|path| *path != sent_to);
+    others.chain(same.filter(|path| addresses.contains(&path.remote)))
 }
 
-/// Copies of an initiation go by `paths` if the peer does not answer meanwhile.
+/// Queues copies of an initiation to `paths`, which are sent until one is answered.
 fn queue_copies(
     peer: &Peer,
     initiation: Initiation,

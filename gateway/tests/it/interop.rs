@@ -136,8 +136,8 @@ fn keys_change_while_pods_talk() {
     }
 }
 
-/// It may answer two copies of an initiation that it handles at the same time, and then drops the session of the first
-/// answer.
+/// wireguard-go may answer two copies of an initiation that arrive together, and then drops the session of the first
+/// response.
 #[test]
 fn sessions_work_with_two_addresses_of_one_peer() {
     let Some(_turn) = require(&NEEDS) else {

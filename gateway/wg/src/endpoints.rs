@@ -28,7 +28,7 @@ use crate::message::Initiation;
 pub const MAX_CANDIDATES: usize = 8;
 
 /// Counts path changes and handshake requests of all peers that share it: the engine walks its peers only after a
-/// count has changed. Copies of their initiations wait here.
+/// count has changed. Also holds the queue of copies of their initiations.
 #[derive(Debug, Default)]
 pub struct EndpointEvents {
     path_changes: AtomicU64,
@@ -263,7 +263,7 @@ impl Endpoints {
         self.initiation.load().as_deref() == Some(initiation)
     }
 
-    /// Copies of the last initiation wait for their turn.
+    /// Queues copies of the last initiation.
     pub fn queue_copies(&self, copies: InitiationCopies, now: Instant) {
         self.events.copies.push(copies, now);
     }

@@ -133,10 +133,10 @@ impl Timestamps {
     }
 
     /// The timestamp of an initiation at the time `since_1970`. If it `is_ahead`, it is later than those of an
-    /// implementation that adds the leap seconds, and than those of another process of ours that were ahead.
+    /// implementation that adds the leap seconds, and than those of a former process of Strait that were ahead.
     ///
-    /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops initiations that
-    /// are not ahead of the next program with this key as replayed.
+    /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops the initiations of
+    /// the next program with this key as replayed, unless they are ahead too.
     pub(super) fn next(&mut self, since_1970: Duration, is_ahead: bool) -> Timestamp {
         let ahead = if is_ahead { LEAP_SECONDS } else { Duration::ZERO };
         self.last = (since_1970 + ahead).max(self.last + STEP);

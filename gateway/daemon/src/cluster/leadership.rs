@@ -25,7 +25,7 @@ pub(super) struct LeaderTerm {
     pub(super) peer_endpoint: Option<SocketAddr>,
     /// What the previous leader found of the path to the peer by probes.
     pub(super) path_mtu: Option<ProbedPathMtu>,
-    /// Until when (since 1970) the previous leader, or a former process of this container, may have started sessions.
+    /// Until when (since 1970) the previous leader, or a former process of this pod, may have started sessions.
     pub(super) continue_after: Option<Duration>,
 }
 

@@ -55,10 +55,9 @@ pub(super) async fn run_election(
             // Any writer of Leases may have set this value.
             let PeerRecord { endpoint, path_mtu } = elector.record_of_leader();
             let peer_endpoint = endpoint.and_then(|left| address_of_one_host(left).ok());
-            // The process before this one in the container had the clock of this machine.
-            let former_process =
-                || has_led.then(|| Duration::try_from(Timestamp::now().as_duration()).ok());
-            let continue_after = elector.continue_after().or_else(|| former_process().flatten());
+            // A former process of this pod had the same clock.
+            let today = || Duration::try_from(Timestamp::now().as_duration()).ok();
+            let continue_after = elector.continue_after().or_else(|| today().filter(|_| has_led));
             peer.heard.mark_unchanged();
             (has_session, began) = (false, Instant::now());
             peer.awaits.send_replace(is == Role::Leader);
